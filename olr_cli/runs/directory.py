@@ -122,19 +122,20 @@ def require_free(path: Path) -> None:
 
 
 def write_recipe(path: Path, recipe: Recipe) -> None:
-    """Write a run's recipe.yaml; an earlier attempt's file is replaced."""
+    """Write a run's recipe.yaml; an older file is replaced."""
     write_text(path / "recipe.yaml", f"{_START}{recipe_yaml(recipe)}{_END}")
 
 
 def recipe_yaml(recipe: Recipe) -> str:
-    """Return a resolved recipe as YAML text, in the order of its sections."""
+    """Return a recipe as YAML text, in the order of its sections. Keys with default values are written too."""
     return dump_yaml(recipe.plain())
 
 
 def read_recipe(path: Path, manifest: Mapping[str, Any] | None = None) -> Recipe:
     """Read the recipe that a run was made with.
 
-    If the run belongs to another trainer, `data.train` names the file of prompts in the run directory.
+    If another trainer made the run, its prompts are stored in the run directory. The recipe's `data.train` is then set
+    to the path of that file.
 
     Args:
         path: the run directory.
@@ -217,7 +218,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
 def start_day(path: Path) -> date:
     """Return the day on which a run began, from its manifest; raise UserError if the manifest names none.
 
-    Chat templates that write the date get this day at every attempt.
+    A chat template that writes the date gets this day, so that prompts are the same after a resume.
     """
     manifest = read_manifest(path)
     try:

@@ -115,10 +115,9 @@ def list_runs(
 
 
 def runs_answer(folders: Sequence[Path], entries: Sequence[RunEntry]) -> Answer:
-    """Return what `olr runs` prints: the table of runs, why some cannot be read, and the commands likely to come next.
+    """Return what `olr runs` prints: a table of runs, why some cannot be read, and commands to try next.
 
-    `entries` are the runs found in `folders`. The next commands name these folders. If there are no runs, the answer
-    says that the folders hold none.
+    `folders` were searched, and `entries` are the runs found. If there are none, the answer says so.
     """
     named = " ".join(quote(str(folder)) for folder in folders)
     table = Table(

@@ -45,8 +45,8 @@ def held(path: Path, *, make: bool = False) -> Iterator[None]:
         make: create the folder if it is missing, and remove it at the end if it is still empty.
 
     Raises:
-        UserError: another process holds the lock, or the folder cannot be locked or made. It also replaces an error of
-            the block if the folder has been moved or removed meanwhile.
+        UserError: another process holds the lock, or the folder cannot be locked or made. If the block fails after the
+            folder was moved or removed, UserError is raised instead of the block's error.
         FileNotFoundError: the folder is missing, and `make` is false.
     """
     lock, file = _locked(path, make=make), path / LOCK

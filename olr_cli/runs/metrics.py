@@ -51,8 +51,8 @@ def read_metrics(run: Path, having: str = "") -> list[Metrics]:
 def _whole_lines(file: Path, having: str = "") -> Iterator[dict[str, Any]]:
     """Yield the complete lines of metrics.jsonl as dicts, nulls included.
 
-    If `having` names a metric, most lines without this metric are skipped without being parsed. A last line that a kill
-    cut off is left out.
+    A last line that a kill cut off is left out. If `having` names a metric, most lines without it are skipped unparsed,
+    to save time. The caller must drop those that remain.
 
     Raises:
         UserError: any other line is damaged.
@@ -110,7 +110,7 @@ def accuracy_fall(lines: Iterable[Metrics]) -> tuple[int, str] | None:
     metrics.jsonl, oldest first.
 
     Returns:
-        The step, and a sentence about the fall. None if the accuracy has not fallen so far.
+        The step, and a sentence about the fall. None if there is no such step.
     """
     best: Metrics = {"eval/avg": 0.0, "eval/avg_stderr": 0.0}
     for line in lines:

@@ -254,7 +254,8 @@ class _Column:
     def cell(self, value: float) -> str:
         """Return the text of a value in this column.
 
-        A share is shown in percent. Any other number has the column's decimals, or fewer if it is long.
+        A share is shown in percent. Any other number has the column's number of decimals, but fewer if it would
+        otherwise have more than four digits.
         """
         if self.decimals is None:
             return f"{value:.0%}"
@@ -264,7 +265,10 @@ class _Column:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What a display with one row per epoch (or visit) shows: the columns of a row, and the latest step's metrics."""
+    """What a progress display shows: the columns of its rows, and the metrics of the latest step.
+
+    There is one row per epoch or, in `olr rollouts`, per visit.
+    """
 
     row: str
     """Name of a row, ``epoch`` or ``visit``."""
@@ -278,7 +282,7 @@ class Layout:
     def header(self) -> tuple[str, str]:
         """The two lines of headings above the rows.
 
-        Together with the heading of the time left, they take at most 80 columns of the terminal.
+        They leave room for one more column, the time left, in a terminal of 80 columns.
         """
         above = " " * len(self.row)
         for column in self.columns:
@@ -364,25 +368,26 @@ def headline(lines: Sequence[Metrics]) -> str:
 def of_epoch(name: str, steps: Sequence[Metrics]) -> float | None:
     """Return a metric's mean over an epoch, given the metrics of each of its steps; None if no step has the metric.
 
-    Each step is weighted by the number of prompts that its value is a mean over. For example, accuracy on noisy prompts
-    is weighted by the number of noisy prompts. A held-out metric (``eval/…``) is not averaged; its latest value is
-    returned.
+    The value of a step is a mean over some of its prompts. The number of these prompts is the step's weight. For
+    example, accuracy on noisy prompts is weighted by the number of noisy prompts. A held-out metric (``eval/…``) is not
+    averaged; its latest value is returned.
     """
     measured = [metrics for metrics in steps if name in metrics]
     if measured and name.startswith("eval/"):
         return measured[-1][name]
     if not measured:
         return None
-    weights = [_prompts_of(name, metrics) for metrics in measured]
+    weights = [_weight(name, metrics) for metrics in measured]
     return sum(
         metrics[name] * weight for metrics, weight in zip(measured, weights, strict=True)
     ) / sum(weights)
 
 
-def _prompts_of(name: str, metrics: Metrics) -> float:
-    """Return the number of prompts that a step's value of the metric `name` is a mean over.
+def _weight(name: str, metrics: Metrics) -> float:
+    """Return the weight of a step in the epoch's mean of the metric `name`.
 
-    It is computed from all `metrics` of the step, which have the shares of noisy prompts and of replaced labels.
+    The weight is the number of the step's prompts that the metric covers, such as the noisy ones. It is the product of
+    two of the step's `metrics`: the number of all prompts, and the share of prompts that are covered.
     """
     prompts = metrics.get("rollout/groups", 1)
     if name.endswith("_clean"):

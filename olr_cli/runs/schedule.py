@@ -117,8 +117,8 @@ class Schedule:
     def learning_rate(self, update: int) -> float:
         """Return the learning rate of an update, which counts from 0 over the whole run.
 
-        With a warm-up, the first update's rate is 0. The values are equal to the bit to those of the schedules in
-        transformers, which TRL uses.
+        With a warm-up, the first update's rate is 0. The rates are bit for bit those of the schedules in transformers,
+        which TRL uses.
         """
         updates = self.updates_before(self.last + 1)
         # `ceil`, as in transformers' `get_warmup_steps`.

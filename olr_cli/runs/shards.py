@@ -176,11 +176,13 @@ def whole_shards(runs: Sequence[Path], table: str) -> tuple[Shard, ...]:
     """Return the shards (files) of a table for all complete steps of the runs, after checking that they are whole.
 
     The order is that of `runs`, then of the steps. `table` is ``labels`` or ``rollouts``. For ``rollouts``, both tables
-    must have the same visits at each step.
+    must have the same visits at each step. If a resume removes a shard meanwhile, all steps are listed and checked
+    again.
 
     Raises:
         UserError: a run has no complete step, a step is missing, or a shard is damaged or does not belong to its run or
             step.
+        FileNotFoundError: a shard was removed in the second attempt too.
     """
     try:
         return _check_steps(runs, table)
@@ -190,14 +192,15 @@ def whole_shards(runs: Sequence[Path], table: str) -> tuple[Shard, ...]:
 
 
 def _check_steps(runs: Sequence[Path], table: str) -> tuple[Shard, ...]:
-    """Return the shards (files) of a table for all complete steps of the runs, after checking that they are whole.
+    """List and check the shards for `whole_shards`, but do not try again if one is removed meanwhile.
 
-    If `table` is ``rollouts``, the labels are checked too: both tables must have the same visits at each step.
+    Returns:
+        The shards (files) of `table` for all complete steps, in the order of `runs`, then of the steps.
 
     Raises:
         UserError: a run has no complete step, a step is missing, or a shard is damaged or does not belong to its run or
-            step.
-        FileNotFoundError: a shard has been removed meanwhile.
+            step. For ``rollouts``, also: the two tables have different visits at a step.
+        FileNotFoundError: a shard has been removed since it was listed.
     """
     steps = {run: _complete_steps(run) for run in runs}
     shards = _check_shards(steps, table)
@@ -249,9 +252,10 @@ def _check_shards(steps: Mapping[Path, list[int]], table: str) -> tuple[Shard, .
 
 @lru_cache(maxsize=8)
 def _prompt_visits(table: str, shards: tuple[Shard, ...]) -> list[tuple[int, int] | None]:
-    """Return for each shard how many visits of prompts it holds, and a digest of these visits in any order.
+    """Return for each shard the number of prompt visits that it holds, and a digest of these visits.
 
-    For a shard of rollouts without rows, return None instead of the pair.
+    The digest does not depend on the order of the visits. For a shard of rollouts without rows, the result is None
+    instead of the pair.
 
     Raises:
         UserError: a shard of labels has no rows, a row has another step than the name of its file, or a run's labels

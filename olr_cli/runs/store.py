@@ -58,7 +58,9 @@ class RunStore:
         self._unsynced: list[Path] = []
 
     def append(self, step: int, labels: Columns, rollouts: Columns) -> tuple[Any, Any]:
-        """Store a complete step. `labels` and `rollouts` are the columns of both tables, as name -> values.
+        """Store a complete step; files of the same step are replaced.
+
+        `labels` and `rollouts` are the columns of both tables, as name -> values.
 
         Returns:
             The labels and the rollouts as stored, each a `pyarrow.Table`.
@@ -104,10 +106,10 @@ class RunStore:
         self._unsynced.clear()
 
     def drop_after(self, step: int) -> None:
-        """Remove the rows of all steps after `step` from both tables, and what interrupted writes have left.
+        """Remove the rows of all steps after `step` from both tables, and the temporary files of interrupted writes.
 
-        Of a step, the labels are removed before the rollouts. New steps are removed before old ones. Even after a kill,
-        the complete steps are therefore 1, 2, … without a gap.
+        All labels are removed before any rollouts, and newer steps before older ones. A kill on the way thus leaves no
+        gap in the complete steps.
         """
         for table in ("labels", "rollouts"):
             folder = self._run / table

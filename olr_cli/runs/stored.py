@@ -35,7 +35,7 @@ _SAME_ARM = UNDECIDING | {
 class Run:
     """A stored run: its recipe, what its manifest says, and its tables.
 
-    If `log` is set, another trainer's log takes the place of a run directory.
+    If another trainer's log is read as a run, it is in `log`, and there is no run directory.
     """
 
     path: Path

@@ -41,7 +41,10 @@ def medians(lines: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class StepWork:
-    """The rollouts of a step: for each rollout its numbers of tokens, and whether it takes part in the update."""
+    """The rollouts of a step: the length of each prompt and response, and whether the rollout takes part in the update.
+
+    Each field has one value per rollout.
+    """
 
     prompt_tokens: Sequence[int]
     response_tokens: Sequence[int]

@@ -110,9 +110,9 @@ class RunWriter(AbstractContextManager["RunWriter"]):
 
     @classmethod
     def join(cls, path: Path, recipe: Recipe) -> RunWriter:
-        """Return a writer for the latest attempt of a run, which another process has begun and locked.
+        """Return a writer for a run that another process has started or resumed, and whose lock that process holds.
 
-        Every write raises UserError if a later attempt has begun since.
+        If the run is resumed again later, every further write raises UserError.
         """
         return cls(path, recipe, ExitStack(), joined=len(read_manifest(path)["attempts"]))
 
@@ -153,8 +153,8 @@ class RunWriter(AbstractContextManager["RunWriter"]):
 
         Args:
             after: number of steps that are complete already.
-            facts: entries of the manifest about this process (device, threads …). The manifest keeps those of each
-                attempt; its top level has the latest.
+            facts: facts about this process, such as device and threads, by key of the manifest. They are kept with the
+                attempt, and they replace those of the last attempt at the manifest's top level.
             data: the manifest's entry about the data sets, which is the same in every attempt. By default, it describes
                 the prompts received so far.
         """
@@ -204,10 +204,14 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         append_metrics(self.path, step, epoch, metrics)
 
     def add_prompts(self, prompts: Iterable[Prompt], mark: Mark) -> None:
-        """Append the prompts that are new to the run's file of prompts, and update the manifest.
+        """Append new prompts to the run's file of prompts, and update the manifest.
 
-        Another trainer's prompts arrive step by step in this way. `mark` adds the user's verified labels to prompts.
-        These labels are not written into the file. They only count in the digest of the data in the manifest.
+        It is for another trainer's prompts, which arrive step by step.
+
+        Args:
+            prompts: prompts that have arrived; those that came before are skipped.
+            mark: adds the user's verified labels to prompts. These labels are not written into the file. They only
+                change the digest of the data in the manifest.
         """
         new = [prompt for prompt in prompts if prompt.prompt_id not in self.prompts]
         if not new:
@@ -218,9 +222,10 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         write_manifest(self.path, {**read_manifest(self.path), "data": self._prompt_facts})
 
     def read_prompts(self, mark: Mark) -> None:
-        """Read the prompts that earlier attempts have received, and remove a last line that a kill cut off.
+        """Read the run's file of prompts, which earlier attempts have written, into `self.prompts`.
 
-        `mark` adds the user's verified labels to prompts. These labels only count in the digest of the data.
+        A last line that a kill cut off is removed from the file. Without a file, nothing happens. `mark` adds the
+        user's verified labels to prompts; these labels only change the digest of the data.
         """
         file = self.path / PROMPTS
         if not file.exists():
@@ -269,8 +274,10 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     def close(self, status: Status, *, recipe: Recipe | None = None, **facts: Any) -> None:
         """Note in the manifest that the attempt ended with this status, and release the run.
 
-        If more of the recipe is known now, `recipe` replaces the run's recipe. `facts` are more entries of the
-        manifest.
+        Args:
+            status: how the attempt ended, such as ``finished``.
+            recipe: replaces the run's recipe, if the attempt has added to it; by default, the recipe stays.
+            facts: more entries of the manifest.
         """
         if recipe is not None and recipe != self.recipe:
             # The manifest first: `read_recipe` accepts the digest of any attempt or the manifest's, so a kill between
@@ -306,7 +313,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
             )
 
     def _add(self, prompts: Sequence[Prompt], mark: Mark) -> None:
-        """Add prompts to those received so far, and to the digest of the data.
+        """Add prompts to `self.prompts`, and to the digest of the data.
 
         `mark` adds the user's verified labels to the prompts before they go into the digest.
         """

@@ -62,7 +62,13 @@ def wrong_answers(source: Path, prompts: PromptSet) -> dict[str, list[str]]:
 
 
 def _of_run(run: Path) -> pl.DataFrame:
-    """Return one row per rollout of a run, with the columns prompt_id, is_correct, answer_class and answer."""
+    """Return one row per rollout of a run, with the columns prompt_id, is_correct, answer_class and answer.
+
+    answer_class has one spelling for all answers that mean the same.
+
+    Raises:
+        UserError: the run has no rollouts table.
+    """
     if not (run / "rollouts").is_dir():
         raise UserError(
             f"{run} is not a run directory: it has no folder rollouts",
@@ -72,9 +78,11 @@ def _of_run(run: Path) -> pl.DataFrame:
 
 
 def _of_log(source: Path, prompts: PromptSet) -> pl.DataFrame:
-    """Return the rollouts of a trainer's log, one row each.
+    """Return one row per rollout of a trainer's log.
 
-    Where the log asks the same question as one of `prompts`, the row gets that prompt's prompt_id.
+    The columns are prompt_id and, as far as the log has them, answers and the verdicts on them (is_correct, by the true
+    answer, and is_rewarded, by the reward). If one of `prompts` asks the same question as a prompt of the log, the rows
+    get its prompt_id.
     """
     extractor = default_extractor(prompts.prompts[0].data_source)
     log = read_log(
@@ -121,7 +129,7 @@ def proved_wrong(
         for answer in answers[prompt_id]
     ]
     keys = judge.keys(answer for _, answer in pairs)
-    may_be_right = _proved([pair for pair in pairs if is_read(keys[pair[1]])], judge)
+    may_be_right = _proved_pairs([pair for pair in pairs if is_read(keys[pair[1]])], judge)
     wrong: dict[str, list[str]] = {prompt_id: [] for prompt_id in labels}
     refused: list[tuple[str, str]] = []
     for prompt_id, label in labels.items():
@@ -138,10 +146,11 @@ def proved_wrong(
     return wrong, refused
 
 
-def _proved(pairs: Sequence[Pair], judge: Judge) -> dict[Pair, bool]:
-    """Return the pairs of label and answer that are proved to differ, as a dict.
+def _proved_pairs(pairs: Sequence[Pair], judge: Judge) -> dict[Pair, bool]:
+    """Choose the pairs of label and answer that are proved to differ.
 
-    The value of a pair says whether another grader may still call the answer right.
+    Returns:
+        Chosen pair -> whether another grader may still call the answer right.
     """
     verdicts = zip(pairs, judge.matches(pairs), strict=True)
     wrong = [pair for pair, verdict in verdicts if verdict is False]

@@ -73,8 +73,8 @@ def decides_in_columns(recipe: Recipe) -> bool:
     If not, use the slower `Supervisor`. `ColumnSupervisor` cannot decide the labels in three cases:
 
     - The label rule is a user's Python function, which must be called at every visit.
-    - Votes or rewards depend on more than the answers: on intrinsic rewards, a verifier's errors, a second wording of
-      each prompt, or the order of the rollouts in a tie.
+    - Votes or rewards need more than the answers: intrinsic rewards, a verifier's errors, a second wording of each
+      prompt, or the order of the rollouts, which decides ties.
     - The method compares the prompts of a step to choose which of them train.
     """
     method = recipe.method
@@ -87,10 +87,10 @@ def decides_in_columns(recipe: Recipe) -> bool:
 
 
 class ColumnSupervisor:
-    """Decides the labels of stored rollouts many visits at once, with the same results as `Supervisor`.
+    """Decides the labels of stored rollouts in bulk. The labels are the same as those of `Supervisor`.
 
     A visit is all rollouts of one prompt in one epoch. Pass the rollouts to `decide` in blocks of steps, oldest first.
-    From one block to the next, only sums over each prompt's visits are kept.
+    Between blocks, the object keeps only sums over each prompt's visits.
 
     Args:
         recipe: a recipe that `decides_in_columns` accepts.
@@ -132,12 +132,12 @@ class ColumnSupervisor:
         )
         classes = _classes(spellings, texts)
         visits = _with_majorities(visits, classes)
-        rows = pl.concat([past, _past_of(visits)])
+        rows = pl.concat([past, _past_rows(visits)])
         visits = _with_history(visits, rows, texts, self._recipe)
-        visits = _with_spelling(visits, classes)
+        visits = _with_historical_majority(visits, classes)
         visits = self._with_noisy_labels(visits, classes)
         visits = self._with_verdicts(visits, spellings)
-        labels = _labels(self._selected(visits))
+        labels = _labels(self._with_labels(visits))
         # Last, so that a block that raises leaves the history unchanged.
         other_prompts = self._past.join(visits, on="prompt", how="anti")
         sums = rows.group_by("prompt", "text", "rollouts").sum()
@@ -164,14 +164,15 @@ class ColumnSupervisor:
         return pl.DataFrame(columns).with_row_index("answer")
 
     def _matches(self, pairs: pl.DataFrame, gold: str, answer: str) -> pl.Series:
-        """Return for each row whether an answer matches a label (or true answer) in another column (R7).
+        """Return for each row whether its answer matches its label (R7). The label may also be a true answer.
 
         The value is null if the judge cannot decide, if one of the two texts is null, or if the label is a placeholder
         such as ``N/A``.
 
         Args:
-            pairs: a frame with the two columns, and in_percent (whether the question asks for a percentage).
-            gold: name of the column of labels or true answers.
+            pairs: one row per pair, with a column of labels, one of answers, and in_percent (whether the question asks
+                for a percentage).
+            gold: name of the column of labels.
             answer: name of the column of answers.
         """
         pairs = pairs.select("in_percent", gold=gold, answer=answer)
@@ -273,15 +274,16 @@ class ColumnSupervisor:
             given_is_right=self._matches(given, "true_answer", "given_label"),
         )
 
-    def _selected(self, visits: pl.DataFrame) -> pl.DataFrame:
-        """Add the label that each visit has before any replacement, and whether the majority replaces it (R14, R15).
+    def _with_labels(self, visits: pl.DataFrame) -> pl.DataFrame:
+        """Add the label that each visit has unless the majority replaces it, and whether the majority does so (R14,
+        R15).
 
         Returns:
             `visits` with three more columns:
 
-            - label: the label; null for none.
-            - label_source: where the label comes from, such as ``noisy``.
-            - is_selected: whether the majority replaces the label.
+            - label: the label before any replacement; null for none.
+            - label_source: where this label comes from, such as ``noisy``; ``none`` if there is no label.
+            - is_selected: whether the majority replaces this label.
         """
         is_marked = pl.col("noise_type") != "clean"
         label = pl.when(is_marked).then("noisy_label").otherwise("given_label")
@@ -341,14 +343,17 @@ def _visits(
 
 
 def _rank(count: Any, answer: Any, answers: int) -> Any:
-    """Return a number that orders answers by votes; more votes give a larger number.
+    """Return one number per answer, such that larger numbers mean more votes.
 
-    At equal votes, the answer whose text sorts first has the larger number.
+    Of answers with equal votes, the one whose text sorts first has the largest number.
 
     Args:
-        count: votes, as an integer array or expression.
-        answer: the answer's number, from 0, in the order of the texts.
+        count: votes of each answer, as an integer array or a polars expression.
+        answer: number of each answer, of the same type as `count`. Answers are numbered from 0, sorted by text.
         answers: a number that is larger than every answer's number.
+
+    Returns:
+        The numbers, of the same type as `count`.
     """
     # One number in place of two sort keys: 3 answers with counts 2, 2, 1 get 8, 7, 3.
     return count * answers + (answers - 1 - answer)
@@ -393,11 +398,11 @@ def _with_majorities(visits: pl.DataFrame, classes: pl.DataFrame) -> pl.DataFram
     return visits.with_columns(count, pass_rate=count / pl.col("rollouts"))
 
 
-def _past_of(visits: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per visit, with the columns of the sums that the history keeps (`_PAST`).
+def _past_rows(visits: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per visit, in the format in which earlier visits are kept (`_PAST`).
 
-    The columns are prompt, text (the majority; null for none), rollouts (K), visits (always 1), count (rollouts in the
-    majority's class) and moment (visit number times count).
+    The columns are prompt (number of the prompt), text (the majority answer; null without a majority), rollouts (K),
+    visits (always 1), count (rollouts in the majority's class) and moment (visit number times count).
     """
     count = pl.col("majority_count")
     sums = {"visits": pl.lit(1), "count": count, "moment": pl.col("visit") * count}
@@ -406,12 +411,13 @@ def _past_of(visits: pl.DataFrame) -> pl.DataFrame:
 
 
 class _Running:
-    """Computes running sums and maxima within groups, over each row and the group's earlier rows.
+    """Computes running sums and maxima within groups of rows.
 
-    The results are those of polars' `over`. They take a tenth of the time if groups are many and small.
+    The result for a row covers this row and the earlier rows of its group. The results are those of polars' `over`, but
+    if groups are many and small, this class needs a tenth of the time.
 
     Args:
-        groups: number of the group of each row, at least 0. The rows of a group need not be neighbours.
+        groups: for each row the number of its group, at least 0. The rows of a group need not be neighbours.
     """
 
     def __init__(self, groups: NDArray[np.int64]) -> None:
@@ -446,21 +452,23 @@ class _Running:
 def _with_history(
     visits: pl.DataFrame, rows: pl.DataFrame, texts: pl.DataFrame, recipe: Recipe
 ) -> pl.DataFrame:
-    """Add each visit's slope and its prompt's historical majority, both up to and including the visit (R11 to R13).
+    """Add to each visit its slope and its prompt's historical majority (R11 to R13). Both include this visit.
+
+    The historical majority is the class of answers that was the prompt's majority most often.
 
     Args:
         visits: one row per visit, with its majority.
-        rows: sums over visits with the same prompt, majority and number of rollouts (`_PAST`). First come those of
-            earlier blocks, then one row for each row of `visits`.
+        rows: sums over visits, with the columns of `_PAST`. First come sums over the visits of earlier blocks. Then
+            comes one row for each row of `visits`, in the same order.
         texts: one row per distinct answer, with its number and that of its class (`ColumnSupervisor._texts`).
         recipe: sets the slope threshold.
 
     Returns:
         `visits` with four more columns:
 
-        - slope: the slope of the majority's pass rate, per visit.
+        - slope: by how much the majority's pass rate rises per visit.
         - is_steep: whether the slope exceeds the threshold.
-        - historical_key: the number of the class of answers that was the majority most often.
+        - historical_key: the number of the historical majority's class.
         - spelled_before: the spelling that this class had most often as the majority.
 
         historical_key and spelled_before are null on a tie, or before the first majority.
@@ -487,10 +495,10 @@ def _with_history(
     )
 
 
-def _with_spelling(visits: pl.DataFrame, classes: pl.DataFrame) -> pl.DataFrame:
-    """Add is_consistent and historical_majority to each visit (R13).
+def _with_historical_majority(visits: pl.DataFrame, classes: pl.DataFrame) -> pl.DataFrame:
+    """Add the text of each visit's historical majority, and whether it is the visit's own majority too (R13).
 
-    The historical majority is the class of answers that was the prompt's majority most often.
+    The historical majority is the class of answers that was the prompt's majority most often so far.
 
     Args:
         visits: one row per visit, with its majority and the columns that `_with_history` adds.
@@ -500,8 +508,8 @@ def _with_spelling(visits: pl.DataFrame, classes: pl.DataFrame) -> pl.DataFrame:
         `visits` with two more columns:
 
         - is_consistent: whether the visit's majority is the historical majority; false if one of them is missing.
-        - historical_majority: the historical majority in its most frequent spelling at this visit. If no rollout of the
-          visit gives it, it has the spelling that was most frequent before. Null if there is none.
+        - historical_majority: the most frequent spelling of the historical majority at this visit. If no rollout of the
+          visit is in that class, it is the text in the column spelled_before. Null without a historical majority.
     """
     here = classes.select("group", historical_key="key", spelled_here="text")
     keys = ["group", "historical_key"]
@@ -514,7 +522,7 @@ def _with_spelling(visits: pl.DataFrame, classes: pl.DataFrame) -> pl.DataFrame:
 
 
 def _integers(values: pl.Series) -> NDArray[np.int64]:
-    """Return a column as an int64 array."""
+    """Return a column of integers as an int64 array. The column must not have nulls."""
     return values.cast(pl.Int64).to_numpy()
 
 
@@ -524,8 +532,8 @@ def _historical_majorities(
     """Find for each row the class of answers that was its prompt's majority most often up to this row (R13).
 
     Args:
-        rows: sums over visits with the same prompt, majority and number of rollouts (`_PAST`). The rows of each prompt
-            are in the order of its visits.
+        rows: sums over visits, with the columns of `_PAST`. First come sums over the visits of earlier blocks. Then
+            comes one row for each later visit, in order.
         of_prompt: computes running sums over the rows of the same prompt.
         texts: one row per distinct answer, with its number and that of its class (`ColumnSupervisor._texts`).
 
@@ -561,13 +569,13 @@ def _historical_majorities(
 
 
 def _slope_ratios(rows: pl.DataFrame, of_prompt: _Running) -> list[tuple[int, int]]:
-    """Return for each row the slope of its prompt's pass rates up to this row, as a numerator and a denominator.
+    """Return for each row the slope of its prompt's pass rates up to this row, as (numerator, denominator).
 
-    It is the exact least-squares slope. With fewer than two visits it is 0 / 1.
+    It is the exact least-squares slope. With fewer than two visits it is (0, 1).
 
     Args:
-        rows: sums over visits with the same prompt, majority and number of rollouts (`_PAST`). The additional column
-            number says how many visits the prompt has had so far.
+        rows: as in `_historical_majorities`: sums over visits, with the columns of `_PAST`. One more column,
+            ``number``, says how many visits the prompt has had up to this row.
         of_prompt: computes running sums over the rows of the same prompt.
     """
     scale = math.lcm(*rows["rollouts"].unique())
@@ -587,9 +595,10 @@ def _slope_ratios(rows: pl.DataFrame, of_prompt: _Running) -> list[tuple[int, in
 
 
 def _labels(visits: pl.DataFrame) -> pl.DataFrame:
-    """Build the labels table, one row per visit, from the decisions in `visits`.
+    """Build the labels table, with one row per visit and the columns of `LabelRecord`.
 
-    This adds the columns that follow from the decisions, such as the effective label and the mean reward (R15, R16).
+    `visits` has every column that the other steps of `ColumnSupervisor.decide` have added. The remaining columns, such
+    as the effective label and the mean reward, are computed here (R15, R16).
     """
     is_marked = pl.col("noise_type") != "clean"
     has_truth = pl.col("true_answer").is_not_null()

@@ -13,9 +13,9 @@ from olr_cli.answers import Key, Vote
 class Past(NamedTuple):
     """A prompt's visits 1..t, kept as integer sums, so that 10,000 visits take no more memory than ten.
 
-    Slope and historical majority are computed from the sums. Integers keep the slope exact, because a slope that equals
-    the threshold must not exceed it (R12). For example, majority counts of 0, 0, 1, 1 in 8 rollouts have a slope of
-    exactly 1/20, the paper's threshold, but numpy's polyfit returns 0.05000000000000002.
+    Slope and historical majority are computed from the sums. The slope is exact, since all sums are integers. A rounded
+    slope might exceed a threshold that the exact slope only equals (R12). For example, majority counts of 0, 0, 1, 1 in
+    8 rollouts have a slope of exactly 1/20, the paper's threshold, but numpy's polyfit returns 0.05000000000000002.
     """
 
     visits: int = 0

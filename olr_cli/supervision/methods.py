@@ -137,9 +137,10 @@ def co_reward(visit: Visit) -> Label:
 
 
 def _voted(answers: tuple[str | None, ...]) -> Label:
-    """Return a label that has one answer for each view (wording of the prompt), a majority or None.
+    """Return a label made of one answer for each view (wording of the prompt).
 
-    The source of the label is ``majority``, or ``none`` if the first answer is None.
+    `answers` has the answer for each view, a majority or None. The source of the label is ``majority``, or ``none`` if
+    the first answer is None.
     """
     has_majority = answers[0] is not None
     return Label(answers, "majority" if has_majority else "none", is_selected=has_majority)
@@ -206,9 +207,9 @@ def compose(section: MethodSection) -> Method:
 def _name(section: MethodSection, label: LabelChoice) -> str:
     """Return the method's name in reports, such as ``olr_without_slope+label_smoothing``.
 
-    The method's own name comes first, with the criteria that the recipe removes or adds. Then follow the additions: a
-    selection of prompts, a confidence penalty and label smoothing. Plain GRPO is named by its additions alone, or
-    ``grpo`` if it has none.
+    The name begins with the name of the label rule and, for OLR, the criteria that the recipe removes or adds. A ``+``
+    precedes each addition: a selection of prompts, a confidence penalty, or label smoothing. If `label` is ``given``
+    (plain GRPO), the name is that of the additions, or ``grpo`` without any.
     """
     is_added = {
         "small_loss_selection": section.prompts == "small_loss",

@@ -117,13 +117,12 @@ def selected_under(
 ) -> pl.Expr:
     """Return an expression for whether the majority replaces the label of a visit under these settings (R14).
 
-    The expression is for rows of the labels table. It is false on verified prompts and without a majority. Slope and
-    delta are compared as doubles. Rounding to doubles keeps their order (R12).
+    The expression is for rows of the labels table. It is false on verified prompts and without a majority.
 
     Args:
         criteria: the criteria to apply.
-        slope_threshold: delta. If exact slopes are known, pass a Boolean expression instead, which says whether the
-            slope exceeds delta.
+        slope_threshold: delta, which the column slope must exceed; both are compared as doubles (R12). If exact slopes
+            are known, pass a Boolean expression instead, which says whether the slope exceeds delta.
         warmup_epochs: T, the number of first visits that keep their label.
     """
     is_steep = (
@@ -146,7 +145,10 @@ def selected_under(
 
 
 def accuracy_among(selected: pl.Expr) -> pl.Expr:
-    """Return an expression for the share of right majority answers among the visits for which `selected` is true."""
+    """Return an expression for the share of right majority answers among the visits for which `selected` is true.
+
+    Visits whose true answer is unknown are left out. If no visit remains, the value is null.
+    """
     return _mean(_RIGHT, selected)
 
 
@@ -180,10 +182,10 @@ def label_metrics(labels: pl.DataFrame) -> dict[str, float]:
 
 
 def rollout_metrics(labels: pl.DataFrame, rollouts: pl.DataFrame) -> dict[str, float]:
-    """Compute the ``rollout/``, ``reward/`` and ``verifier/`` metrics of some visits from their rows in both tables.
+    """Compute the ``rollout/``, ``reward/`` and ``verifier/`` metrics, by name, over rows of both tables.
 
-    Metrics without a value are left out. So are the number of groups, timeouts and undecided rollouts, which only
-    `step_metrics` computes.
+    `labels` and `rollouts` have the rows of the same visits. Metrics without a value are left out. The numbers of
+    groups and timeouts and the share of undecided rollouts are left out too, because only `step_metrics` computes them.
     """
     groups = _values(labels, {"rollout/zero_variance_groups": _mean("has_zero_variance")})
     return _values(rollouts, {**_ROLLOUT_METRICS, **_REWARD_METRICS}) | groups

@@ -14,11 +14,11 @@ from olr_cli.user_code import load_function, running, source_of
 
 
 class OwnRule:
-    """A label rule written by a user: a function that the recipe names and that is called at every visit.
+    """A label rule written by a user: a function that the recipe names, called at every visit after the warm-up.
 
-    Other keys of the recipe's method section become keyword arguments of the function. The function is loaded by
-    `load`, or at the first visit that needs it. It is not loaded earlier, because commands that only print a method's
-    name must not run a user's code.
+    Keys of the recipe's method section that olr does not know become keyword arguments of the function. The function is
+    loaded by `load`, or at the first visit that needs it. It is not loaded earlier, because commands that only print a
+    method's name must not run a user's code.
     """
 
     def __init__(self, section: OwnMethod) -> None:

@@ -50,17 +50,18 @@ class Score:
         Raises:
             ValueError: a rollout lacks a statistic.
         """
-        scores = self._shared(step, start, end)
+        scores = self._shared_values(step, start, end)
         if self.is_summed:
             # A sum over tokens is their mean times their number.
             lengths = step.statistic("tokens", start, end)
             scores = [mean * tokens for mean, tokens in zip(scores, lengths, strict=True)]
         return [self.sign * score for score in scores]
 
-    def _shared(self, step: Step, start: int, end: int) -> list[float]:
+    def _shared_values(self, step: Step, start: int, end: int) -> list[float]:
         """Return the statistic `field` of a step's rollouts from index `start` up to, but not including, `end`.
 
-        If the values of equal responses differ only by rounding, each of them gets the mean of these values.
+        Equal responses (same text and number of tokens) should have equal values, but rounding makes them differ.
+        Values of equal responses that are less than `ROUNDING` apart are all replaced by their mean.
         """
         scores, responses = (
             step.statistic(self.field, start, end),

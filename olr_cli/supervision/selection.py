@@ -18,14 +18,15 @@ RankRule = Callable[[Decided], list[float]]
 
 
 def small_loss(decided: Decided) -> list[float]:
-    """Rank each prompt of a step by the size of its loss, in nats; the prompts with the lowest ranks train.
+    """Return the loss of each prompt of a step, in nats, as its rank; the prompts with the smallest losses train.
 
     The loss is abs(mean of A_k log pi_old(token)) over the tokens of all responses to the prompt. A_k is the advantage
     of the token's rollout. A prompt whose rewards are all equal has loss 0 and comes first.
 
-    The small-loss criterion (Gui et al. 2021, arXiv:2106.09291) takes samples with a small loss to be labelled
-    correctly. The paper does not say which loss of GRPO that is, and the authors' code for it is commented out. The
-    plain surrogate, the mean of A_k times a ratio of 1, cannot rank prompts, because it is about 0 for all of them.
+    The small-loss criterion (Gui et al. 2021, arXiv:2106.09291) assumes that samples with a small loss have correct
+    labels. The OLR paper does not say which loss of GRPO it takes, and the authors' code for it is commented out.
+    GRPO's own loss cannot rank prompts: before the update, it is minus the mean of A_k, which is about 0 for every
+    prompt.
     """
     step = decided.step
     losses = []
@@ -97,7 +98,8 @@ def keep_fraction(method: MethodSection, prompts: Collection[Prompt]) -> Fractio
     or, by default, the share of `prompts` that are not marked as noise.
 
     Raises:
-        UserError: the default is needed, but all prompts are marked as noise, or some label is of unknown quality.
+        UserError: the default is needed, but all prompts are marked as noise, or it is unknown whether some label is
+            noise.
     """
     if method.prompts in ("all", "verified"):
         return Fraction(1)

@@ -129,7 +129,7 @@ class Supervisor:
     def expect(self, prompts: Sequence[Prompt]) -> None:
         """Start the judge's worker processes in the background if grading these prompts will need them.
 
-        They are needed if some label or true answer can only be read by algebra.
+        They are needed if parsing some label or true answer takes computer algebra.
         """
         texts = (
             text for prompt in prompts for text in (prompt.given_label, prompt.true_answer)
@@ -139,8 +139,8 @@ class Supervisor:
     def read_ahead(self, step: Step) -> None:
         """Grade the answers of the next step early, so that `supervise` finds the verdicts in the judge's cache.
 
-        Only prompts and responses are read, and only timeouts are recorded. Another thread may therefore call this
-        while the engine still computes the step's statistics.
+        The step's statistics are not read, so another thread may call this while the engine still computes them.
+        Timeouts are added to those of the next step.
         """
         timeouts_before = self.judge.timeouts
         self._grading(step, self._answers(step))
@@ -279,9 +279,12 @@ class Supervisor:
     def _rewards(self, group: Group, view: int, label: Label) -> list[float]:
         """Return one reward per rollout of a view, before the errors of a verifier (R16).
 
-        `view` is the index of a wording of the prompt. If the method has an intrinsic reward, it applies unless the
-        label is verified. Otherwise the reward is 1 or 0. Under a majority label, the answers in the majority's class
-        get 1. Under any other label, the answers that match the label get 1.
+        `view` is the index of a wording of the prompt. The first case that applies decides:
+
+        - The method has an intrinsic reward, and the label is not verified: the intrinsic reward.
+        - The label is a majority: 1 for the answers in the majority's class, and 0 for all others.
+        - There is any other label: 1 for the answers that match it, and 0 for all others.
+        - There is no label: 0.
         """
         answers, label_answer = group.answers[view], label.answers[view]
         # A verified label rewards under every method, even in place of an intrinsic reward (R23).
@@ -330,7 +333,7 @@ class Decision(NamedTuple):
 def _columns(step: Step, groups: Sequence[Group], decisions: Sequence[Decision]) -> Decided:
     """Collect the decisions about a step's groups in one `Decided`.
 
-    Its column ``trains`` is true for all prompts, even if the method then chooses some of them.
+    Its label column ``trains`` is true for every prompt. If only some prompts train, the caller replaces this column.
     """
     answers, classes, is_correct = (
         list[str | None](),
@@ -381,8 +384,8 @@ def make_supervisor(
         history: the visits before this run was resumed; None for a new run.
 
     Raises:
-        UserError: the recipe was stored with a run and names a Python function, which may be a stranger's. The user
-            must then name the function again.
+        UserError: only the stored recipe of a run names a Python function, which may be a stranger's. To trust it, the
+            user must set that key of the recipe again.
     """
     # A stored recipe may name a stranger's code: refuse to run it unless the user has named it too.
     recipe.require_named("method.name", "verifier.where")

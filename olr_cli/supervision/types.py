@@ -217,9 +217,9 @@ MEASURED = tuple(
 
 @dataclass(frozen=True)
 class Step:
-    """All rollouts of one step, in columns. P is the number of its prompts, each with one group of rollouts.
+    """All rollouts of one step, in columns.
 
-    R is the number of all rollouts.
+    P is the number of prompts, each with one group of rollouts. R is the number of all rollouts.
     """
 
     number: int
@@ -281,7 +281,7 @@ class Step:
         responses: Sequence[str],
         statistics: Mapping[str, Sequence[Any]],
     ) -> Step:
-        """Build a step from an engine's responses, with the same number for each prompt in each view.
+        """Build a step from an engine's responses. Each prompt has the same number of responses in each view.
 
         Args:
             number: number of the step, from 1.
