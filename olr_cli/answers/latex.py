@@ -136,7 +136,9 @@ class _Converter(_Latex2Sympy):  # type: ignore[misc]
 def parse(text: str) -> Any:
     """Parse LaTeX that `tidy` has rewritten to sympy, as math-verify does, with two differences.
 
-    `M` and `m` are two letters if a text has both; otherwise letters become lower case. An `E` may have an index.
+    1. If a text has a letter in both cases, as in `M/m`, these are two letters. math-verify writes all letters in lower
+       case, which is done here only in other texts.
+    2. The letter `E` may have an index, as in `E_1`.
 
     Raises:
         Unreadable: math-verify would misread the text.
