@@ -130,8 +130,8 @@ def _form(parsed: Any) -> Form:
 def _set(value: sympy.Set) -> Form:
     """Return the meaning of an evaluated sympy set as a `Form`.
 
-    Finite sets, intervals and unions have kinds of their own. An open interval outside a union becomes a tuple, because
-    both are written `(1, 2)`. Any other set is stored as text.
+    Finite sets, intervals and unions become forms of the kinds "set", "interval" and "union". An open interval outside
+    a union becomes a "tuple", because both are written `(1, 2)`. Any other set is identified by its text.
     """
     match value:
         case sympy.FiniteSet() | sympy.sets.sets.EmptySet():
@@ -159,8 +159,8 @@ def _set(value: sympy.Set) -> Form:
 def _expression(value: Any) -> Form:
     """Return the meaning of an evaluated expression as a `Form`.
 
-    Rational numbers, infinities and single letters have kinds of their own. Any other expression is identified by its
-    values for fixed values of its letters. If these values cannot be computed, it is identified by its text.
+    A rational number gives the kind "number", an infinity "value", and a single letter "word". Any other expression is
+    identified by its values for fixed values of its letters. If these cannot be computed, it is identified by its text.
 
     Raises:
         Unreadable: the expression is undefined, as 1/0 is.
@@ -189,7 +189,8 @@ def _at_points(value: sympy.Expr) -> Form:
     """Return a `Form` that identifies an expression by its values at two points.
 
     A point gives each letter of the expression a fixed value. Points are numbered from 0, and the first two are used.
-    If an expression without `i` is complex at one of them, `_real_values` looks for two points at which it is real.
+    But if an expression without `i` is complex at one of them, two points at which it is real are used, if
+    `_real_values` finds them.
 
     If both values are the same rational number with a denominator of at most 10^6, the form is that number.
 

@@ -78,7 +78,7 @@ class Form:
     """Other readings of the same text, such as `3,14` as a decimal. They too keep an answer from being proved wrong."""
 
     def guessed(self, guesses: Iterable[str], others: Iterable[Form] = ()) -> Form:
-        """Return a form with the guesses and other readings of this form, and those given here.
+        """Return a copy of this form with guesses and other readings added.
 
         Args:
             guesses: what was guessed while reading the text, such as that letters in a row are a product.

@@ -146,8 +146,8 @@ class Judge(AbstractContextManager["Judge"]):
     def may_match(self, pairs: Iterable[Pair]) -> list[bool]:
         """Return whether some grader may call each answer right, given the gold of its pair, in the order of `pairs`.
 
-        A grader may if the texts match with a tolerance of 1 %, or by math-verify's own rules, in either order. If the
-        judge gives up on a pair, the result is True as well.
+        A grader may do so if the texts match with a tolerance of 1 %, or if math-verify alone finds them equal. Each
+        test is also made with gold and answer swapped. If the judge gives up on a pair, the result is True as well.
         """
         return [verdict is not False for verdict in self._verdicts("may match", pairs)]
 
@@ -288,10 +288,10 @@ def _task(kind: str, gold: str, in_percent: bool, answer: str, tolerance: str = 
 
 
 def _texts(task: Task) -> list[Task]:
-    """Return one task for each text of a task, which reads this text alone.
+    """Return the tasks that each read a single text of the given task.
 
-    A task about a gold and an answer has two texts. They are read first, because a single text may already take too
-    much work.
+    A task about a gold and an answer gives two. They are run first, because a single text may already take too much
+    work.
     """
     return [("key", text) for text in task[1:3]]
 

@@ -134,11 +134,14 @@ class _Converter(_Latex2Sympy):  # type: ignore[misc]
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Any:
-    """Parse LaTeX that `tidy` has rewritten to sympy, as math-verify does, with two differences.
+    """Convert LaTeX to a sympy object, as math-verify does, with two differences.
 
-    1. If a text has a letter in both cases, as in `M/m`, these are two letters. math-verify writes all letters in lower
-       case, which is done here only in other texts.
+    1. math-verify writes all letters in lower case. If a text has a letter in both cases, as in `M/m`, all letters keep
+       their case here.
     2. The letter `E` may have an index, as in `E_1`.
+
+    Args:
+        text: LaTeX as `tidy` returns it.
 
     Raises:
         Unreadable: math-verify would misread the text.

@@ -259,8 +259,8 @@ _AND = re.compile(
 def _as_interval(text: str) -> tuple[str, str]:
     r"""Return the letter that a condition is about, and its possible values: `x` and `(-1,2)` for `-1 < x < 2`.
 
-    `x = 3` gives `x` and `\{3\}`. An interval, such as `(0,1)`, gives "" and the interval. Any other text gives "" as
-    the values, for example a text with several letters or with two upper bounds.
+    `x = 3` gives `x` and `\{3\}`. An interval, such as `(0,1)`, gives "" and the interval. For any other text the
+    values are "", for example with several letters or with two upper bounds.
     """
     # `x > -1` and `x < 2`
     if len(inequalities := _AND.split(text)) == 2:

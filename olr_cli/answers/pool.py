@@ -219,9 +219,9 @@ class WorkerPool:
     def run(self, tasks: Sequence[Sequence[str]]) -> list[Any]:
         """Return the result of each task, in order, or `GAVE_UP` for a task that took too much work.
 
-        Whether a task is given up depends on that task alone. A task that takes more than a sixteenth of the time limit
-        is run again in a process of its own, which has seen no other task. There, its calls of Python functions are
-        counted.
+        Whether a task is given up depends on that task alone. If it takes more than a sixteenth of the time limit, it
+        is run again in a process of its own, which has seen no other task. There its calls of Python functions are
+        counted, and if there are too many, it is given up.
 
         Args:
             tasks: arguments of `matching.decide` for each task.
@@ -315,8 +315,8 @@ class WorkerPool:
         Args:
             workers: the workers that run.
             waiting: number of tasks that no worker has.
-            is_alone: whether to add one worker per waiting task. Otherwise one worker, old or new, is enough for 32
-                tasks.
+            is_alone: whether to add one worker per waiting task. Otherwise workers are added until there is one per 32
+                waiting tasks.
         """
         wanted = len(workers) + waiting if is_alone else -(-waiting // _TASKS_A_WORKER)
         while len(workers) < min(self.size, wanted):

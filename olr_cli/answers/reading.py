@@ -396,7 +396,8 @@ def _read_list(forms: Sequence[Form]) -> Form:
 def _names(forms: Sequence[Form]) -> set[str]:
     """Return the names of the assignments and the units of the quantities in a list of parsed answers.
 
-    If some quantities count things, as `3 apples` does, only the things counted are returned.
+    They show whether the list is a system, such as `p = 5, q = 2`. If some quantities count things, as `3 apples` does,
+    only the things counted are returned.
     """
     counted_things = [
         form for form in forms if form.kind == "quantity" and form.label.startswith(COUNTED)
@@ -523,8 +524,8 @@ def _have_two_values(sides: Sequence[str], leaf: Leaf) -> bool:
 def _rounding(text: str, value: Fraction | None) -> Fraction:
     """Return by how much a number, as it is written, may differ from the exact value.
 
-    For a decimal, it is half a unit in the last place. Any other number is exact: 10^-20 allows only for the error with
-    which an expression is computed.
+    For a decimal, it is half a unit in the last place. For any other number, it is 10^-20, which only allows for the
+    error with which an expression is computed.
 
     Args:
         text: the number as written.

@@ -136,9 +136,9 @@ def _of_operation(node: Any, parts: list[_Size]) -> _Size:
 
 
 def _of_function(node: Any, size: _Size, values: Sequence[complex]) -> _Size:
-    """Return `size` with the function's rough value, or as it is if the function cannot be computed.
+    """Return `size`, but with the function's rough value, if the function can be computed here.
 
-    For the exponential function, return the size of a power of e.
+    For the exponential function, return the size of a power of e instead.
 
     Args:
         node: the function applied to its arguments. It may also be an object such as a vector.

@@ -197,9 +197,9 @@ def _in_units(compound: re.Match[str]) -> str:
 
 
 def _product(powers: Mapping[str, int]) -> str:
-    """Spell a product of units, given the power of each unit.
+    """Spell a product of units, given the power of each unit: `m s^-1`.
 
-    Counted things are left out beside a unit of measurement: 5 kg apples are in kg.
+    Beside a unit of measurement, counted things are left out: the unit of 5 kg apples is kg.
     """
     # The unit of `5 kg apples` is kg, and that of `5 apples` is apples.
     measured = {

@@ -149,8 +149,8 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[in
 def markdown(table: Table) -> str:
     """Return a table as Markdown: its blocks, each below its title, then the notes of the whole table.
 
-    A block is a part of the table with its own columns. If the table has neither blocks nor notes, the result is its
-    sentence for this case (`Table.nothing`).
+    A block is a part of the table with its own columns. If there are neither blocks nor notes, return `Table.nothing`,
+    the table's sentence for this case.
     """
     parts = [_markdown_block(block) for block in table.shown("document")]
     if table.notes:
@@ -238,8 +238,8 @@ def _latex_number(text: str, column: Column) -> str:
 def latex(table: Table) -> str:
     """Return a table as LaTeX: one `tabular` per block, with the rules of booktabs.
 
-    A block is a part of the table with its own columns. Titles and notes become comments. If the table has no blocks,
-    the result is a comment with its sentence for this case (`Table.nothing`).
+    A block is a part of the table with its own columns. Titles and notes become comments. If there are no blocks,
+    return a comment with `Table.nothing`, the table's sentence for this case.
     """
     blocks = table.shown("document")
     parts = [

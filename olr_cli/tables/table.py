@@ -221,7 +221,7 @@ class Block:
     """Whether its texts are Markdown already and must not be escaped."""
 
     def grid(self, medium: Medium) -> tuple[list[Column], list[tuple[Row, list[str]]]]:
-        """Return the columns that a terminal or a page shows, and a pair of each row and its texts.
+        """Return the columns that a terminal or a page shows, and a list of its rows, each as (row, texts).
 
         A row has one text for each of these columns, but a title or a note has a single text. On a page, rows of kind
         ``note`` are left out. Control characters are escaped.
@@ -276,8 +276,8 @@ class Table:
     """Printed if there are no blocks."""
 
     def shown(self, medium: Medium) -> list[Block]:
-        """Return the table's blocks, which are its parts, without those that are meant only for the other medium.
+        """Return the table's blocks that a terminal or a page shows.
 
-        A block may be only for a terminal or only for a page (`Block.only`).
+        A block is a part of the table. It may be only for a terminal or only for a page (`Block.only`).
         """
         return [block for block in self.blocks if block.only in (None, medium)]
