@@ -522,9 +522,12 @@ def _evaluated_atom(atom: Any, has_imaginary_unit: bool) -> Any:
 
 
 def _root(base: sympy.Expr, exponent: sympy.Expr) -> sympy.Expr | None:
-    """Compute an odd root of a negative number or a square root with letters; return None for any other power.
+    r"""Compute a power that sympy would not compute as it is meant; return None for any other power.
 
-    The odd root is the real one: -2 for the cube root of -8. An exponent such as 2/3 counts as a root, too.
+    1. An odd root of a negative number is the real one: -2 for the cube root of -8.
+    2. A square root with letters may hold an absolute value: `\sqrt{x^2}` is `|x|`.
+
+    Exponents such as 2/3 and 3/2 count as roots, too.
     """
     if not exponent.is_Rational:
         return None

@@ -405,8 +405,8 @@ def _compare_by_name(gold: Form, answer: Form) -> bool | None:
     """Return whether the values of two systems, or of a system and a tuple, match. None means undecided.
 
     A system is a list of named values, such as `b = 2, a = 1`. If both sides have the same names, values are paired by
-    name, otherwise by position. If values match only after a system is sorted by name, as for `b = 2, a = 1` and (1,
-    2), the result is None.
+    name, otherwise by position. If they match only after a system is sorted by name, the result is None: `b = 2, a = 1`
+    may be meant by (1, 2).
     """
     answer_by_name = {part.label: part for part in answer.parts}
     if answer_by_name.keys() == {part.label for part in gold.parts}:

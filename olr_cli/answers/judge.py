@@ -125,8 +125,8 @@ class Judge(AbstractContextManager["Judge"]):
     ) -> list[bool | None]:
         """Return whether each answer is right, given the gold of its pair, in the order of `pairs` (R7, *matches*).
 
-        True and False are proved. None says that neither could be proved: the answer is not right, and it does not
-        become a wrong label of active noise either (R3).
+        True and False are proved. None says that neither could be proved. Such an answer does not count as right, but
+        it is not used as a wrong label either (R3).
 
         Args:
             pairs: pairs of a gold and an answer.

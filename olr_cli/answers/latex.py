@@ -161,7 +161,7 @@ def parse(text: str) -> Any:
 
 
 def _convert(latex: str) -> Any:
-    """Parse LaTeX to sympy, with every letter in lower case: `A` becomes `a`.
+    """Convert LaTeX to a sympy object, with every letter in lower case: `A` becomes `a`.
 
     If a letter appears in both cases, all letters keep their case, so that `M/m` is not 1.
     """
@@ -187,10 +187,10 @@ def _without_capital(name: re.Match[str]) -> str:
 
 
 def _parse(latex: str, config: ConversionConfig) -> Any:
-    """Parse LaTeX to sympy with the fast `_Prediction`. If that fails, parse again with ANTLR's full context.
+    """Convert LaTeX to a sympy object with the fast `_Prediction`. If that fails, try again with ANTLR's full context.
 
     Raises:
-        TooLarge: a number is too large. The text is not parsed again.
+        TooLarge: a number is too large. There is no second attempt.
         Exception: any error of the second attempt.
     """
     try:

@@ -294,7 +294,7 @@ def _split_list(text: str) -> list[str]:
 
 
 def _expand_signs(text: str) -> list[str]:
-    r"""Return a text once with the upper and once with the lower signs of its `\pm` and `\mp`.
+    r"""Return the texts that a text with `\pm` or `\mp` stands for: one with the upper signs and one with the lower.
 
     The signs of a tuple's entries vary independently: `(\pm 1, \pm 2)` gives four texts. A text without such signs, or
     with a set, is returned unchanged as the only item.

@@ -88,7 +88,7 @@ def with_opened(prompt: str, response: str) -> str:
 
 
 class ResponseTexts:
-    """A decoder of token ids to the texts of responses, which are graded and stored.
+    """A decoder that turns the token ids of responses into the texts that are graded and stored.
 
     It leaves out special tokens, except those of marks of thinking, such as `<think>`. Without these marks, a thought
     that was cut off would look like an answer.
