@@ -64,9 +64,9 @@ _Point = tuple[int, int]
 
 
 def clear_caches() -> None:
-    """Empty the caches of sympy and of our parsing.
+    """Empty the caches of sympy and of our parser.
 
-    The work for a text must not depend on the texts before it (R8).
+    A worker does so before each task, so that the work for a task does not depend on earlier tasks (R8).
     """
     clear_cache()
     parse.cache_clear()
@@ -80,7 +80,8 @@ def leaf(text: str) -> Form:
         text: LaTeX as `tidy` returns it.
 
     Raises:
-        Unreadable: the parser or sympy raised an error. Only MemoryError is passed on as it is.
+        Unreadable: the parser or sympy raised an error of any kind but MemoryError.
+        MemoryError: the parser or sympy ran out of memory.
     """
     # sympy tests some identities at random points, and a verdict must not depend on earlier ones.
     random.seed(_SEED)
@@ -129,8 +130,8 @@ def _form(parsed: Any) -> Form:
 def _set(value: sympy.Set) -> Form:
     """Return the meaning of an evaluated sympy set as a `Form`.
 
-    Finite sets, intervals and unions have kinds of their own. An open interval outside a union becomes a tuple, because
-    both are written `(1, 2)`. Any other set is stored as text.
+    Finite sets, intervals and unions become forms of the kinds "set", "interval" and "union". An open interval outside
+    a union becomes a "tuple", because both are written `(1, 2)`. Any other set is identified by its text.
     """
     match value:
         case sympy.FiniteSet() | sympy.sets.sets.EmptySet():
@@ -158,8 +159,8 @@ def _set(value: sympy.Set) -> Form:
 def _expression(value: Any) -> Form:
     """Return the meaning of an evaluated expression as a `Form`.
 
-    Rational numbers, infinities and single letters have kinds of their own. Any other expression is identified by its
-    values for fixed values of its letters. If these values cannot be computed, it is identified by its text.
+    A rational number gives the kind "number", an infinity "value", and a single letter "word". Any other expression is
+    identified by its values for fixed values of its letters. If these cannot be computed, it is identified by its text.
 
     Raises:
         Unreadable: the expression is undefined, as 1/0 is.
@@ -187,11 +188,11 @@ def _expression(value: Any) -> Form:
 def _at_points(value: sympy.Expr) -> Form:
     """Return a `Form` that identifies an expression by its values at two points.
 
-    A point gives each letter of the expression a fixed value. If both values of the expression are the same simple
-    rational, the form is that number.
+    A point gives each letter of the expression a fixed value. Points are numbered from 0, and the first two are used.
+    But if an expression without `i` is complex at one of them, two points at which it is real are used, if
+    `_real_values` finds them.
 
-    Points are numbered. Normally the points 0 and 1 are used. If an expression without `i` is complex at point 0 or 1,
-    the first two points where it is real are used, if it has any.
+    If both values are the same rational number with a denominator of at most 10^6, the form is that number.
 
     Raises:
         _NoValue: the expression has no value at one of the points.
@@ -222,10 +223,10 @@ def _at_points(value: sympy.Expr) -> Form:
 
 
 def _real_values(expression: sympy.Expr, bits: int) -> list[tuple[_Point, int]]:
-    """Return an expression's values at the first two points where it is real, or an empty list.
+    """Return an expression's values at the first two points where it is real.
 
-    A value is ((real, imaginary), exponent) and stands for (real + imaginary * i) * 2**exponent. The list is empty if
-    the expression has no letters, or is real at fewer than two of eight points.
+    Return an empty list if the expression has no letters, or is real at fewer than two of the first eight points. A
+    value is ((real, imaginary), exponent) and stands for (real + imaginary * i) * 2**exponent.
 
     Args:
         expression: an evaluated expression.
@@ -258,12 +259,13 @@ def _with_names(expression: sympy.Expr) -> sympy.Expr:
 
 
 def _compared_bits(expression: sympy.Expr) -> int:
-    """Return how many bits of an expression's value to compare: 133, or more if a constant is long.
+    """Return the number of bits to which an expression's value is compared.
 
-    Without the additional bits, a long constant would be rounded.
+    It is 133, which is 40 decimal digits. If the longest numerator or denominator of a number in the expression has
+    more than 64 bits, its length is added. Otherwise that number would be rounded.
 
     Raises:
-        Unreadable: a constant is so long that more than 4,000 bits would have to be compared.
+        Unreadable: more than 4,000 bits would have to be compared.
     """
     constants = expression.atoms(sympy.Rational)
     longest = max(
@@ -327,9 +329,10 @@ def _value_at(expression: sympy.Expr, index: int, bits: int) -> tuple[_Point, in
 
 
 def _coordinate(name: str, index: int) -> sympy.Rational:
-    """Derive the value of the symbol `name` at the point number `index` from a hash.
+    """Return the value of the symbol `name` at the point with the number `index`.
 
-    The value is a positive rational, because sympy takes all symbols for positive and applies identities that need it.
+    The value is derived from a hash of both. It is a positive rational number, because our symbols are declared
+    positive, and sympy simplifies expressions accordingly.
     """
     digest = hashlib.blake2b(
         f"{index} {name}".encode("utf-8", "surrogatepass"), digest_size=15
@@ -390,8 +393,8 @@ def _relation(relation: Any) -> Form:
 def _equation(left: Any, right: Any) -> str:
     """Return a text that identifies the equation ``left = right``.
 
-    All multiples of an equation, such as ``y = x`` and ``2y = 2x``, have the same text. If a side is no expression, the
-    text is that of the equation.
+    All multiples of an equation, such as ``y = x`` and ``2y = 2x``, have the same text. If a side is not an expression
+    but a set, for example, the text is both sides as sympy prints them.
 
     Raises:
         Unreadable: the equation has no letters, or cannot be computed.
@@ -424,8 +427,8 @@ def _inequality(relation: Any) -> str:
 def _proportions(difference: sympy.Expr) -> tuple[str, bool]:
     """Return the ratios of an expression's values at three points, and whether the first value is positive.
 
-    The ratios are written as one text: the second value over the first, then the third value over the first. They stay
-    the same if the expression is multiplied by a constant.
+    The ratios are one text: the second value over the first, then the third value over the first. If the expression is
+    multiplied by a constant, they stay the same.
 
     Raises:
         Unreadable: the expression has no letters, or cannot be computed.
@@ -444,9 +447,10 @@ def _proportions(difference: sympy.Expr) -> tuple[str, bool]:
 
 
 def _ratio(value: tuple[_Point, int], unit: tuple[_Point, int]) -> str:
-    """Return value / unit as text: real and imaginary part in hexadecimal, rounded to `_BITS` bits after the point.
+    """Return the quotient value / unit as text: its real part, a comma and its imaginary part.
 
-    Both arguments are ((real, imaginary), exponent) and stand for (real + imaginary * i) * 2**exponent.
+    Each part is an integer in hexadecimal: the part times 2**133, rounded. Both arguments are ((real, imaginary),
+    exponent) and stand for (real + imaginary * i) * 2**exponent.
     """
     # (a + bi) / (c + di) = (a + bi)(c - di) / (c^2 + d^2)
     (a, b), e = value
@@ -475,7 +479,7 @@ def evaluate(expression: Any) -> Any:
 
 
 def _evaluated(expression: Any, has_imaginary_unit: bool) -> Any:
-    """Carry out all operations in a sympy expression except derivatives, from the innermost parts outwards.
+    """Carry out all operations in a sympy expression except derivatives.
 
     `has_imaginary_unit` says whether the letter `i` is the imaginary unit.
     """
@@ -518,9 +522,12 @@ def _evaluated_atom(atom: Any, has_imaginary_unit: bool) -> Any:
 
 
 def _root(base: sympy.Expr, exponent: sympy.Expr) -> sympy.Expr | None:
-    """Compute an odd root of a negative number or a square root with letters; return None for any other power.
+    r"""Compute a power that sympy would not compute as it is meant; return None for any other power.
 
-    The odd root is the real one: -2 for the cube root of -8. An exponent such as 2/3 counts as a root, too.
+    1. An odd root of a negative number is the real one: -2 for the cube root of -8.
+    2. A square root with letters may hold an absolute value: `\sqrt{x^2}` is `|x|`.
+
+    Exponents such as 2/3 and 3/2 count as roots, too.
     """
     if not exponent.is_Rational:
         return None
@@ -562,8 +569,8 @@ def _name_of_signed(expression: Any, arguments: list[Any]) -> sympy.Expr:
     Equal values get the same symbol, and so do `|x - 1|` and `|1 - x|`.
 
     Args:
-        expression: the function with any arguments; only the function matters.
-        arguments: the evaluated arguments.
+        expression: a call of the function. Only its type is used, not its own arguments.
+        arguments: the evaluated arguments of the function.
     """
     # The square is the same for x - 1 and 1 - x.
     if isinstance(expression, sympy.Abs):
@@ -575,7 +582,7 @@ def _name_of_signed(expression: Any, arguments: list[Any]) -> sympy.Expr:
 def proof(gold: str, answer: str, reader: Callable[[str], Any] = parse) -> bool | None:
     """Return whether math-verify finds that an answer states the same as a gold, or None if it raises an error.
 
-    If the two texts are swapped, the result may change.
+    math-verify is not symmetric: if gold and answer are swapped, the result may change.
 
     Args:
         gold: a label or true answer, as rewritten by `tidy`.

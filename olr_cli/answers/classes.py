@@ -41,7 +41,7 @@ class Form:
     | percent    |                                       | the number before the percent sign                |
     | quantity   | its unit                              | the value before or after the unit                |
     | based      | base and digits: "8:52"               |                                                   |
-    | value      | the value at fixed points             |                                                   |
+    | value      | its values for fixed letters          |                                                   |
     | word       | the letters, in lower case            |                                                   |
     | choice     | the letter of an option               | its text                                          |
     | time       | "17:00"                               |                                                   |
@@ -53,14 +53,16 @@ class Form:
     | congruence |                                       | the remainder, reduced, and the modulus           |
     | assignment | left-hand side                        | right-hand side; then the equation, if it is one  |
     | system     |                                       | assignments to different names, as written        |
-    | equation   | the expression that is 0, or the      | the last side, and the text; none if the equation |
-    |            | sides                                 | has one unknown, as `2x = 5` has                  |
+    | equation   | a text that all its multiples share   | the last side, and the whole equation as text     |
     | other      | the expression or inequality          |                                                   |
-    | text       | normalised text (can't be read, R8)   |                                                   |
+    | text       | the normalised text                   |                                                   |
 
-    The parts are forms themselves. An empty cell stands for no label or no parts. A "value" is an expression that can
-    be computed and is of no other kind. Its label holds its values for fixed values of its letters, so equal
-    expressions have equal labels.
+    The parts are forms themselves. An empty cell stands for no label or no parts.
+
+    - A "value" is an expression that can be computed and is of no other kind. Each of its letters is replaced by a
+      fixed number, so equal expressions have equal labels.
+    - An "equation" has no parts if it has one unknown, as `2x = 5` has, or if its sides are words.
+    - A "text" is an answer that could not be read (R8).
     """
 
     kind: FormKind
@@ -76,7 +78,7 @@ class Form:
     """Other readings of the same text, such as `3,14` as a decimal. They too keep an answer from being proved wrong."""
 
     def guessed(self, guesses: Iterable[str], others: Iterable[Form] = ()) -> Form:
-        """Return the form with additional guesses and other readings.
+        """Return a copy of this form with guesses and other readings added.
 
         Args:
             guesses: what was guessed while reading the text, such as that letters in a row are a product.
@@ -86,10 +88,10 @@ class Form:
         return replace(self, guesses=guesses, others=others) if guesses or others else self
 
     def is_told_from(self, other: Form) -> bool:
-        """Return whether neither this form nor `other` rests on a guess made while reading.
+        """Return whether this form and `other`, if they differ, certainly mean different things.
 
-        If the result is True, two different forms certainly mean different things. If one of the forms consists of
-        numbers alone, guesses about the values of letters do not count.
+        They do if neither rests on a guess made while reading. If one of the forms consists of numbers alone, guesses
+        about the values of letters do not count. Whether the forms differ is not checked.
         """
         # A guess about the values of letters cannot turn them into a number: `\lfloor x \rfloor` is certainly not 5.
         guesses = self.all_guesses | other.all_guesses
@@ -118,7 +120,10 @@ class Form:
 
     @property
     def key(self) -> Key:
-        """The key of the form's class. Answers with equal keys count as the same answer."""
+        """The key of the form's class, a text.
+
+        Answers count as the same answer if and only if their keys are equal.
+        """
         match self.kind:
             # `x = 5` is 5.
             case "assignment":
@@ -151,7 +156,11 @@ class Form:
 
 
 def _key(kind: str, label: str, parts: Sequence[str] = ()) -> Key:
-    """Build the key of a form's class from the form's kind, its label and the keys of its parts."""
+    """Build the key of a form's class: its kind, its label, and the keys of its parts in brackets.
+
+    The key of 5 is ``number 5``. A label is put in quotes unless it has only letters and digits. If label and parts
+    have more than 120 characters, a digest replaces them.
+    """
     # A label in quotes cannot be mistaken for a label followed by parts.
     text = label if label.isalnum() else json.dumps(label)
     if parts:

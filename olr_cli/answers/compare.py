@@ -23,12 +23,12 @@ _INDEXED_NAME = re.compile(r"(.*?)(\((?!\\?[a-z]+\)).+\)|_.+|(?<=angle).+|[A-Z]{
 def may_match(gold: Form, answer: Form) -> bool:
     """Return whether two forms (parsed answers) that do not match may still mean the same.
 
-    If they may, the answer is not proved wrong. These cases count:
+    If they may, the answer is not proved wrong. They may in these cases:
 
     1. One form rests on a guess made while reading, or has another reading that matches.
     2. One form abbreviates the weekday or month in the other form.
     3. One form is an equation, and the other is a set that may hold its solutions.
-    4. The values match without their names, as in `f(3) = 5` for `f(2) = 5`.
+    4. The values match if names are ignored, as in `f(3) = 5` for `f(2) = 5`.
     """
     if not gold.is_told_from(answer) or _is_abbreviation(gold, answer):
         return True
@@ -199,12 +199,13 @@ def _compare_parts(gold: Form, answer: Form) -> bool | None:
 
 
 def _make_comparable(gold: Form, answer: Form) -> tuple[Form, Form]:
-    """Drop names and option letters that only one of two parsed answers has, and return the gold and the answer.
+    """Return a gold and an answer without names and option letters that would keep them from being compared.
 
-    - Beside 5, `x = 5` becomes 5. So does an equation that only states its value, such as `m + n = 5`.
-    - Beside an equation, an assignment becomes its equation.
-    - Two assignments become their values. If their names denote different values, as `f(2)` and `f(3)` do, the answer
-      becomes an equation instead, which does not match.
+    - If only one is an assignment, such as `x = 5`, it becomes its value, 5. But if the other one is an equation, the
+      assignment becomes its equation, if it has one.
+    - If only one is an equation and it just states its value, as `m + n = 5` does, it becomes the value.
+    - If both are assignments, both become their values. But if their names denote different values, as `f(2)` and
+      `f(3)` do, the answer becomes an equation, which does not match.
     """
     gold, answer = _drop_option_letters(gold, answer)
     match gold.kind, answer.kind:
@@ -272,8 +273,8 @@ def _name_different_values(one: Form, other: Form) -> bool:
 def is_left_to_algebra(form: Form) -> bool:
     """Return whether math-verify may decide about a form (a parsed answer).
 
-    It may if our own parser did not fully understand the text: texts that it could not read, equations, congruences,
-    inequalities, expressions that could not be computed, and forms with such parts.
+    It may if our own parser did not fully understand the text. Such forms are texts that could not be read, equations,
+    congruences, inequalities, expressions that could not be computed, and forms with such parts.
     """
     # The first part of an assignment is its value. The second is the equation, which algebra has read even for `x = 5`.
     parts = form.parts[:1] if form.kind == "assignment" else form.parts
@@ -359,13 +360,14 @@ def _compare_congruences(gold: Form, answer: Form) -> bool | None:
 
 
 def _as_matrix(form: Form, shape: str) -> Form:
-    """Return a tuple of rows, or a tuple of numbers, as a matrix.
+    """Return a tuple as a matrix, so that it can be compared with a matrix.
 
-    Numbers become a column. If `shape` is a row of the same length, they become a row.
+    A tuple of rows keeps its rows. A tuple of numbers becomes a column, or a row if `shape` is a row of the same
+    length. A matrix is returned as it is.
 
     Args:
-        form: a parsed tuple or interval. A matrix is returned as it is.
-        shape: shape of the matrix to compare with, such as "1x3".
+        form: a parsed tuple or matrix. An interval counts as a tuple, because `[1, 2]` is read as one.
+        shape: rows and columns of the matrix to compare with, such as "1x3".
     """
     if form.kind == "matrix":
         return form
@@ -403,8 +405,8 @@ def _compare_by_name(gold: Form, answer: Form) -> bool | None:
     """Return whether the values of two systems, or of a system and a tuple, match. None means undecided.
 
     A system is a list of named values, such as `b = 2, a = 1`. If both sides have the same names, values are paired by
-    name, otherwise by position. If values match only after a system is sorted by name, as for `b = 2, a = 1` and (1,
-    2), the result is None.
+    name, otherwise by position. If they match only after a system is sorted by name, the result is None: `b = 2, a = 1`
+    may be meant by (1, 2).
     """
     answer_by_name = {part.label: part for part in answer.parts}
     if answer_by_name.keys() == {part.label for part in gold.parts}:
@@ -457,8 +459,8 @@ def _compare_unordered(gold: Sequence[Form], answer: Sequence[Form]) -> bool | N
     """Return whether two lists of parsed answers match in any order, so that each element has a partner of its own.
 
     If the lengths differ, or an element matches none of the other list, the result is False. Otherwise it is None if an
-    element is undecided. If more than 50 elements have no equal partner, they are not compared, and the result is
-    False.
+    element is undecided. If more than 50 elements have no equal partner, the result is False without a comparison of
+    all pairs, which would take too long.
     """
     if len(gold) != len(answer):
         return False

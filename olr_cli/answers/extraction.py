@@ -40,8 +40,8 @@ _REVERSED_DIGITS = re.compile(r"([0-9]+)(-?)")
 def boxed(response: str) -> str | None:
     r"""Return the content of the last complete ``\boxed{...}``, or None if there is none or it is blank (R6).
 
-    The last box is the one that begins last. Unlike the code of the paper's authors, this function never takes a number
-    from prose, and does not join adjacent boxes to a set. Takes time linear in the length of the response.
+    The last box is the one that begins last. A number outside a box never counts, and adjacent boxes are not joined to
+    a set; the original code of the reproduced paper does both. The time is linear in the length of the response.
     """
     start = response.rfind("\\boxed")
     # Most boxes hold a number or a fraction. One pattern reads them without counting braces.
@@ -483,9 +483,10 @@ def find_extractor(extractor: str) -> Extractor:
 
 
 def reading_more(responses: Sequence[str]) -> str | None:
-    """Suggest an extractor that finds an answer in more than half of the responses, or return None without one.
+    """Return a sentence that suggests an extractor, such as "The extractor choice reads 9 of 10 responses."
 
-    If several do, the most specific one is suggested: "The extractor choice reads 9 of 10 responses."
+    The extractor finds an answer in more than half of the responses. If several do, the most specific one is suggested.
+    If none does, return None.
     """
     # From the most specific to the least: `last_number` reads nearly every text.
     for name in (
@@ -505,6 +506,6 @@ def reading_more(responses: Sequence[str]) -> str | None:
 def default_extractor(data_source: str) -> str:
     """Return the name of the extractor for a data source (R6).
 
-    It is `boxed`, except for the built-in arithmetic data sets.
+    It is `reversed_digits` or `first_integer` for the built-in arithmetic data sets, and `boxed` for any other name.
     """
     return _BUILT_IN.get(data_source, "boxed")

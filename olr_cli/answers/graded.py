@@ -25,7 +25,8 @@ SENTINEL = "__NoCorrectAnswer__"
 def read_answer(response: str, extractor: str, prompt: str = "") -> str | None:
     """Return the answer that a response claims, or None if it claims none (R6, R16).
 
-    No policy should output the label `SENTINEL`, so a response that claims it gives None, too.
+    `SENTINEL` is a label that noise may put in place of the right one. A response that claims this text must not be
+    rewarded, so the result is None, too.
 
     Args:
         response: the text of a rollout.
@@ -41,8 +42,8 @@ def read_answer(response: str, extractor: str, prompt: str = "") -> str | None:
 class Grading:
     """The answers to several prompts, the class of each answer, and which answers match which golds (R7).
 
-    A gold is a label or true answer. Call `ask` or `ask_pairs` before `right`, `wrong` or `verdict`: a pair that the
-    judge has not seen counts as undecided.
+    A gold is a label or true answer. Answers with the same meaning form a class. Call `ask` or `ask_pairs` before
+    `right`, `wrong` or `verdict`: a pair that the judge has not seen counts as undecided.
 
     Args:
         answers: the answers to each prompt, one per response; None for a response without an answer.
@@ -110,8 +111,8 @@ class Grading:
     def verdict(self, golds: Sequence[Gold], answer: str | None) -> Verdict:
         """Return the verdict on an answer, which is right if the answer matches any of the golds.
 
-        An answer of None, that is a missing answer, is never right. Call `ask` first, so that the judge has compared
-        the answer with each gold.
+        A missing answer (None) is never right. Call `ask` first, so that the judge has compared the answer with each
+        gold.
         """
         if any(answer in self.right(gold) for gold in golds):
             return Verdict.RIGHT

@@ -14,9 +14,10 @@ PLAIN_DECIMAL = re.compile(r"-?\d+(?:\.\d{1,12})?", re.ASCII)
 
 
 def read_surely(answer: str, text: str, leaf: Leaf) -> Form:
-    """Read an answer as a `Form`, that is its meaning, and record what was guessed.
+    """Read an answer as a `Form`, that is its meaning, and record in the form what is not sure about it.
 
-    The form also holds other meanings that the text may have.
+    `Form.guesses` holds what was guessed while reading, and `Form.others` other meanings that the text may have. An
+    answer is proved wrong only if neither leaves a doubt.
 
     Args:
         answer: the answer as it was given.

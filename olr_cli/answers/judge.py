@@ -93,7 +93,11 @@ class Judge(AbstractContextManager["Judge"]):
             self._pool.close()
 
     def expect(self, answers: Iterable[str]) -> None:
-        """Start the server of the workers in the background, if reading any of these answers needs computer algebra."""
+        """Start the process that forks workers, if reading any of these answers needs computer algebra.
+
+        The process starts in the background, and this call does not wait for it. The first call that needs a worker
+        then waits less.
+        """
         # Training passes the labels before its first step, so that the server starts while the model generates.
         try:
             for answer in answers:
@@ -121,8 +125,8 @@ class Judge(AbstractContextManager["Judge"]):
     ) -> list[bool | None]:
         """Return whether each answer is right, given the gold of its pair, in the order of `pairs` (R7, *matches*).
 
-        True and False are proved. None says that neither could be proved: the answer is not right, and it does not
-        become a wrong label of active noise either (R3).
+        True and False are proved. None says that neither could be proved. Such an answer does not count as right, but
+        it is not used as a wrong label either (R3).
 
         Args:
             pairs: pairs of a gold and an answer.
@@ -142,8 +146,8 @@ class Judge(AbstractContextManager["Judge"]):
     def may_match(self, pairs: Iterable[Pair]) -> list[bool]:
         """Return whether some grader may call each answer right, given the gold of its pair, in the order of `pairs`.
 
-        A grader may if the texts match with a tolerance of 1 %, or by math-verify's own rules, in either order. If the
-        judge gives up on a pair, the result is True as well.
+        A grader may do so if the texts match with a tolerance of 1 %, or if math-verify alone finds them equal. Each
+        test is also made with gold and answer swapped. If the judge gives up on a pair, the result is True as well.
         """
         return [verdict is not False for verdict in self._verdicts("may match", pairs)]
 
@@ -182,21 +186,19 @@ class Judge(AbstractContextManager["Judge"]):
                 self._memo.clear()
             # A dict, not a set: it drops repeated tasks but keeps their order, so every run sends them in the same one.
             tasks = dict.fromkeys(tasks)
-            waiting = [task for task in tasks if not self._is_remembered(task)]
+            waiting = [task for task in tasks if not self._is_decided(task)]
             # Read every text alone first. A text over its limit then leaves all its pairs undecided; otherwise the
             # order of the pairs would decide which of them are given up.
             texts = dict.fromkeys(text for task in waiting for text in _texts(task))
             for batch in (texts, waiting):
-                self._run_in_workers(
-                    [task for task in batch if not self._is_remembered(task)]
-                )
+                self._run_in_workers([task for task in batch if not self._is_decided(task)])
             return {task: self._memo[_memo_key(task)] for task in tasks}
 
-    def _is_remembered(self, task: Task) -> bool:
-        """Decide a task at once if that needs no worker, and return whether its result is in memory.
+    def _is_decided(self, task: Task) -> bool:
+        """Decide a task in this process if it needs no worker, and return whether its result is now in memory.
 
         A task is a tuple of a kind, such as "matches", and the texts to decide on. If the task or one of its texts was
-        given up before, its result is undecided.
+        given up before, the task counts as undecided and needs no worker.
         """
         memo = _memo_key(task)
         if memo not in self._memo:
@@ -286,9 +288,10 @@ def _task(kind: str, gold: str, in_percent: bool, answer: str, tolerance: str = 
 
 
 def _texts(task: Task) -> list[Task]:
-    """Return tasks that each read one text of a task.
+    """Return the tasks that each read a single text of the given task.
 
-    They run before the task itself, because a single text may already take too much work.
+    A task about a gold and an answer gives two. They are run first, because a single text may already take too much
+    work.
     """
     return [("key", text) for text in task[1:3]]
 

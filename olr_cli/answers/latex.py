@@ -134,9 +134,14 @@ class _Converter(_Latex2Sympy):  # type: ignore[misc]
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Any:
-    """Parse LaTeX that `tidy` has rewritten to sympy, as math-verify does, with two differences.
+    """Convert LaTeX to a sympy object, as math-verify does, with two differences.
 
-    `M` and `m` are two letters if a text has both; otherwise letters become lower case. An `E` may have an index.
+    1. math-verify writes all letters in lower case. If a text has a letter in both cases, as in `M/m`, all letters keep
+       their case here.
+    2. The letter `E` may have an index, as in `E_1`.
+
+    Args:
+        text: LaTeX as `tidy` returns it.
 
     Raises:
         Unreadable: math-verify would misread the text.
@@ -156,7 +161,7 @@ def parse(text: str) -> Any:
 
 
 def _convert(latex: str) -> Any:
-    """Parse LaTeX to sympy, with every letter in lower case: `A` becomes `a`.
+    """Convert LaTeX to a sympy object, with every letter in lower case: `A` becomes `a`.
 
     If a letter appears in both cases, all letters keep their case, so that `M/m` is not 1.
     """
@@ -182,10 +187,10 @@ def _without_capital(name: re.Match[str]) -> str:
 
 
 def _parse(latex: str, config: ConversionConfig) -> Any:
-    """Parse LaTeX to sympy with the fast `_Prediction`. If that fails, parse again with ANTLR's full context.
+    """Convert LaTeX to a sympy object with the fast `_Prediction`. If that fails, try again with ANTLR's full context.
 
     Raises:
-        TooLarge: a number is too large. The text is not parsed again.
+        TooLarge: a number is too large. There is no second attempt.
         Exception: any error of the second attempt.
     """
     try:

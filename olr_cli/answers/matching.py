@@ -49,7 +49,7 @@ Proof = Callable[[str, str], bool | None]
 def no_proof(gold: str, answer: str) -> None:
     """Return None, which says that nothing is proved.
 
-    A process without computer algebra uses this function as its `Proof`, that is in place of math-verify.
+    In a process without computer algebra, this function takes the place of the `Proof` that asks math-verify.
     """
 
 
@@ -162,10 +162,11 @@ def matches(
 
 
 def _proof_by_algebra(gold: _Side, answer: _Side, proof: Proof) -> bool | None:
-    """Return math-verify's verdict on a pair, or None if math-verify cannot help.
+    """Return math-verify's verdict on a pair, or None if it is not asked or cannot tell.
 
-    math-verify (`proof`) is asked only if our own parser could not fully read the gold or the answer. Otherwise just an
-    order or a unit is open, as in `2, 1` for (1, 2) or 500 g for 0.5 kg, and math-verify cannot decide about these.
+    `proof` asks math-verify. It is called only if our own parser could not fully read the gold or the answer. If the
+    parser could read both, only an order or a unit is undecided, as in `2, 1` for (1, 2) or 500 g for 0.5 kg, and
+    math-verify cannot decide about these.
     """
     if is_left_to_algebra(gold.form) or is_left_to_algebra(answer.form):
         return proof(gold.text, answer.text)

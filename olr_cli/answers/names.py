@@ -75,7 +75,7 @@ def names_value(form: Form, *, is_gold: bool) -> bool:
        solved.
 
     Args:
-        form: any parsed answer. If it is not an equation with parts, the result is False.
+        form: any parsed answer. If it is no equation, or its `Form` has no parts, the result is False.
         is_gold: whether the equation is the gold, not the answer.
     """
     if form.kind != "equation" or not form.parts:
@@ -101,7 +101,7 @@ def _is_curve_or_law(left: str, value: str, letters: Set[str]) -> bool:
     Args:
         left: text before the last equals sign.
         value: text after the last equals sign.
-        letters: letters of the left side, without those of parts that name values, such as `f(x)` or `|z|`.
+        letters: letters of the left side. Those inside `f(x)`, `|z|` and the like are left out.
     """
     if not letters.isdisjoint({"x", "y", "\\rho"}) or {"r", "\\theta"} <= letters:
         return True

@@ -126,9 +126,9 @@ def _rewrite_call(match: re.Match[str]) -> str:
 
 
 def _with_commands(match: re.Match[str]) -> str:
-    """Put a backslash before Greek letters and functions that lack one, as in `2*theta` and `ln 2`.
+    r"""Put a backslash before Greek letters and functions that lack one, as in `2*theta` and `ln 2`.
 
-    The match holds a whole text that consists of such names, short products and signs.
+    The match is a whole answer. Outside `\text{}`, its letters are only such names, short products and commands.
     """
     pattern = rf"\\text\{{[^{{}}]*\}}|({_BARE_NAME})"
     return re.sub(pattern, lambda name: f"\\{name[1]} " if name[1] else name[0], match[0])

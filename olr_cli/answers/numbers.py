@@ -80,9 +80,10 @@ def _repeating(match: re.Match[str]) -> Fraction:
 
 
 def _quotient(match: re.Match[str]) -> Fraction | None:
-    """Return the value of a decimal, quotient of decimals or mixed number, without its sign.
+    """Return the value of a decimal, a quotient of decimals or a mixed number, without its sign.
 
-    Return None if a denominator is 0, an exponent is out of bounds, or the fraction of a mixed number is not below 1.
+    Return None if a denominator is 0, an exponent is above 4,000 or below -4,000, or the fraction of a mixed number is
+    not below 1.
 
     Args:
         match: a match of `_NUMBER`.

@@ -117,10 +117,11 @@ def _derivatives(gold: str, answer: str) -> Iterator[tuple[str, str]]:
 
 
 def _products_and_units(gold: str, answer: str) -> Iterator[tuple[str, str]]:
-    """Yield pairs (gold, answer) with one text read as the other text suggests.
+    """Yield pairs (gold, answer) in which one text helps to read the other one.
 
-    Beside a product, a word becomes the product of its letters. Beside a unit, plain letters after a number become a
-    unit. Beside an imaginary gold, `j` in the answer becomes `i`.
+    - If one text is a word and the other is not, the word becomes the product of its letters.
+    - If one text has a unit and the other has none, plain letters after a number become a unit.
+    - If the gold has an `i` and the answer has only a `j`, this `j` becomes `i`.
     """
     # Alone, `mg` is read as a word. Beside `m \cdot g`, it is a product.
     if gold.isalpha() != answer.isalpha():
@@ -215,7 +216,7 @@ def _as_intervals(text: str) -> str:
 
 
 def _union(alternatives: Iterable[str]) -> str | None:
-    r"""Return the union of the intervals that conditions joined by "or" allow for one letter.
+    r"""Return the union of the intervals that several conditions on one letter allow.
 
     `x < 0` and `x > 1` give `(-\infty,0) \cup (1,\infty)`. If a text is no condition on a letter, or there are several
     letters, return None.
@@ -228,7 +229,7 @@ def _union(alternatives: Iterable[str]) -> str | None:
 
 
 def _without_points(condition: str) -> str | None:
-    r"""Return the interval, without some points, that a condition on one letter gives.
+    r"""Return the values that a condition on one letter allows: an interval without the points that are excluded.
 
     `x > 0, x \ne 1` gives `(0,\infty) \setminus \{1\}`. If the condition has several letters, return None.
     """
@@ -256,10 +257,10 @@ _AND = re.compile(
 
 
 def _as_interval(text: str) -> tuple[str, str]:
-    r"""Return the letter that a text bounds, and the interval of its values: `x` and `(-1,2)` for `-1 < x < 2`.
+    r"""Return the letter that a condition is about, and its possible values: `x` and `(-1,2)` for `-1 < x < 2`.
 
-    `x = 3` gives `x` and the set `\{3\}`. An interval gives "" and itself. Any other text gives "" and "", such as one
-    with several letters, without a bound, or with two upper or two lower bounds.
+    `x = 3` gives `x` and `\{3\}`. An interval, such as `(0,1)`, gives "" and the interval. For any other text the
+    values are "", for example with several letters or with two upper bounds.
     """
     # `x > -1` and `x < 2`
     if len(inequalities := _AND.split(text)) == 2:
@@ -279,9 +280,9 @@ def _as_interval(text: str) -> tuple[str, str]:
 
 
 def _between(bounds: Sequence[_Bound]) -> str:
-    """Return the interval between a lower and an upper bound, or "" if two bounds are of one kind.
+    """Return the interval between a lower and an upper bound, such as `(-1,2]`.
 
-    Without a lower or an upper bound, the interval is infinite on that side.
+    If a bound is missing, the interval is infinite on that side. If there are two lower or two upper bounds, return "".
     """
     ends = {bound.is_upper: bound for bound in bounds}
     if len(ends) < len(bounds):
@@ -511,8 +512,8 @@ ADDED_CONSTANT = re.compile(r"\s*\+\s*(?:C|K|\\text\{[cC]onst(?:ant)?\.?\})$")
 def _constants(gold: str, answer: str) -> Iterator[tuple[str, str]]:
     """Yield pairs (gold, answer) without constants of integration, or with free constants of the answer renamed.
 
-    Nothing is yielded unless both texts have a variable (t, x, y or u). One or two free constants get the names in the
-    gold, in every order.
+    If a text has no variable (t, x, y or u), its `C` is no such constant, and nothing is yielded. One or two free
+    constants get the names in the gold, in every order.
     """
     if not (_FUNCTION_VARIABLE.search(gold) and _FUNCTION_VARIABLE.search(answer)):
         return

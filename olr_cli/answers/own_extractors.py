@@ -23,7 +23,7 @@ _TAIL = 1 << 15
 def found_by(pattern: str) -> Callable[[str], bool]:
     """Return a function that says whether a text contains a match of a pattern.
 
-    The pattern is one of RE2, which searches in time proportional to the text.
+    The library RE2 searches, in time proportional to the length of the text.
 
     Raises:
         UserError: RE2 cannot read the pattern.

@@ -143,7 +143,8 @@ class _Worker:
     def send(self, limits: tuple[float, int], number: int, task: Sequence[str]) -> None:
         """Send a task to the worker.
 
-        While the socket is full, the call waits until the worker reads the next line or ends.
+        If the socket is full, the call blocks until the worker has read from it or has ended. If the worker has ended,
+        nothing is raised; `receive` reports it.
 
         Args:
             limits: processor seconds, and calls of Python functions (0 for no limit), that the task may take.
@@ -177,9 +178,10 @@ class _Worker:
             self.send(limits, number, tasks[number])
 
     def receive(self) -> tuple[list[tuple[int, Any]], bool]:
-        """Return (index, result) of each task that the worker has just done, and whether the worker has exited.
+        """Return (index, result) of each task done since the last call, and whether the worker has exited.
 
-        If a task made too many calls of Python functions, its result is `GAVE_UP`.
+        The call blocks until the worker sends something or exits. If a task made too many calls of Python functions,
+        its result is `GAVE_UP`.
         """
         try:
             data = self.connection.recv(1 << 16)
@@ -217,9 +219,9 @@ class WorkerPool:
     def run(self, tasks: Sequence[Sequence[str]]) -> list[Any]:
         """Return the result of each task, in order, or `GAVE_UP` for a task that took too much work.
 
-        Whether a task is given up depends on that task alone. A task that takes more than a sixteenth of the time limit
-        is run again in a process of its own, which has seen no other task. There, its calls of Python functions are
-        counted.
+        Whether a task is given up depends on that task alone. If it takes more than a sixteenth of the time limit, it
+        is run again in a process of its own, which has seen no other task. There its calls of Python functions are
+        counted, and if there are too many, it is given up.
 
         Args:
             tasks: arguments of `matching.decide` for each task.
@@ -313,7 +315,8 @@ class WorkerPool:
         Args:
             workers: the workers that run.
             waiting: number of tasks that no worker has.
-            is_alone: whether each waiting task gets a worker of its own; otherwise one worker serves 32 of them.
+            is_alone: whether to add one worker per waiting task. Otherwise workers are added until there is one per 32
+                waiting tasks.
         """
         wanted = len(workers) + waiting if is_alone else -(-waiting // _TASKS_A_WORKER)
         while len(workers) < min(self.size, wanted):

@@ -65,7 +65,7 @@ class NeedsAlgebra(Exception):
 def no_algebra(text: str) -> Form:
     """Raise NeedsAlgebra.
 
-    A process without computer algebra uses this function as its `Leaf`, that is the reader of expressions.
+    In a process without computer algebra, this function takes the place of the `Leaf`, which reads expressions.
     """
     raise NeedsAlgebra(text)
 
@@ -121,8 +121,9 @@ def read_tidied(text: str, leaf: Leaf) -> Form:
 def _read(text: str, leaf: Leaf) -> Form:
     """Read an answer that `tidy` has rewritten, without a cache, and return its meaning as a `Form`.
 
-    If the answer cannot be read, the form holds its text as `normal_text` returns it. If the answer contradicts itself,
-    or has a number that is too large, a guess in the form says so. `leaf` reads the mathematical expressions.
+    If the answer cannot be read, the form holds its text as `normal_text` returns it. If that is because the answer
+    contradicts itself, `Form.guesses` holds `CONTRADICTION`. If a number is too large, it holds `TOO_MANY_DIGITS`.
+    `leaf` reads the mathematical expressions.
     """
     if len(text) <= LONGEST_READ:
         # The nesting depth at each character, whether or not the brackets pair up.
@@ -293,7 +294,7 @@ def _split_list(text: str) -> list[str]:
 
 
 def _expand_signs(text: str) -> list[str]:
-    r"""Return a text once with the upper and once with the lower signs of its `\pm` and `\mp`.
+    r"""Return the texts that a text with `\pm` or `\mp` stands for: one with the upper signs and one with the lower.
 
     The signs of a tuple's entries vary independently: `(\pm 1, \pm 2)` gives four texts. A text without such signs, or
     with a set, is returned unchanged as the only item.
@@ -393,9 +394,10 @@ def _read_list(forms: Sequence[Form]) -> Form:
 
 
 def _names(forms: Sequence[Form]) -> set[str]:
-    """Return the names of assignments and the units of quantities in a list of parsed answers.
+    """Return the names of the assignments and the units of the quantities in a list of parsed answers.
 
-    If some quantities count things, as `3 apples` does, only the units of these quantities are returned.
+    They show whether the list is a system, such as `p = 5, q = 2`. If some quantities count things, as `3 apples` does,
+    only the things counted are returned.
     """
     counted_things = [
         form for form in forms if form.kind == "quantity" and form.label.startswith(COUNTED)
@@ -461,8 +463,8 @@ def _read_relation(text: str, leaf: Leaf) -> Form | None:
 def _read_equation(text: str, sides: Sequence[str], leaf: Leaf) -> Form:
     """Return the meaning of an equation as a `Form`.
 
-    The parts of the form are the last side and the text. An equation of words has no parts. An equation whose left side
-    has one unknown, as `2x = 5`, has no parts either, because the last side is not the value of the unknown.
+    The form has two parts: the last side, and the equation as text. It has no parts if all sides are words, or if the
+    left side has one unknown, as in `2x = 5`: the last side is then not the value of the unknown.
 
     Args:
         text: the whole equation.
@@ -520,9 +522,10 @@ def _have_two_values(sides: Sequence[str], leaf: Leaf) -> bool:
 
 
 def _rounding(text: str, value: Fraction | None) -> Fraction:
-    """Return the largest rounding error of a number as it is written.
+    """Return by how much a number, as it is written, may differ from the exact value.
 
-    For a decimal, the error is half a unit in the last place. For an integer or an expression, it is 10^-20.
+    For a decimal, it is half a unit in the last place. For any other number, it is 10^-20, which only allows for the
+    error with which an expression is computed.
 
     Args:
         text: the number as written.
@@ -665,7 +668,8 @@ def _read_set(inner: str, leaf: Leaf, *, may_nest: bool) -> Form:
     Args:
         inner: the elements, without the brackets of the set.
         leaf: function that reads the expressions in the elements.
-        may_nest: whether an element may be a set. It may if the brackets are `{}`, which may just group, not `\{\}`.
+        may_nest: True for the brackets `{}`, which may just group, so that an element may be a set. False for `\{\}`: a
+            set of sets cannot be read.
 
     Raises:
         Unreadable: an element is a set although `may_nest` is False, or an element cannot be read.

@@ -26,7 +26,7 @@ _MOST_BITS_UNDER_A_ROOT = 4000
 
 
 class _Size(NamedTuple):
-    """Upper bounds for the bits of an expression's exact value, and its rough value."""
+    """Bounds for the size of an expression's exact value, and a rough value of the expression."""
 
     top: float = 0
     """Most bits of the numerator."""
@@ -55,7 +55,7 @@ def check_size(node: Any, indices: Mapping[Any, float] = MappingProxyType({})) -
             top = max(size.top for size in sizes) + math.log2(node.rows)
             size = _Size(top, max(size.bottom for size in sizes))
         case sympy.Integral() | sympy.Sum() | sympy.Product():
-            size = _of_bounded(node, indices)
+            size = _of_sum_or_integral(node, indices)
         case sympy.Basic() if node.args:
             parts = [check_size(argument, indices) for argument in node.args]
             size = _of_operation(node, parts)
@@ -70,10 +70,10 @@ def check_size(node: Any, indices: Mapping[Any, float] = MappingProxyType({})) -
 
 
 def _of_atom(node: Any, indices: Mapping[Any, float]) -> _Size:
-    """Return the size (most bits, and rough value) of a number, a symbol or a constant.
+    """Return bounds for the bits of a number, a symbol or a constant, and its rough value.
 
     `indices` maps the index of each sum or product around the atom to its largest value. An atom that is such an index
-    has the size of that value.
+    counts as that value.
 
     Raises:
         TooLarge: a decimal may have more than 100,000 digits.
@@ -94,13 +94,13 @@ def _of_atom(node: Any, indices: Mapping[Any, float]) -> _Size:
 
 
 def _of_rational(number: sympy.Rational) -> _Size:
-    """Return the size of a rational number: the bits of its numerator and denominator, and its rough value."""
+    """Return the bits of a rational number's numerator and denominator, and the rough value of the number."""
     p, q = int(number.p), int(number.q)
     return _Size(math.log2(abs(p) or 1), math.log2(q), _value(operator.truediv, p, q))
 
 
 def _of_operation(node: Any, parts: list[_Size]) -> _Size:
-    """Return the size (most bits, and rough value) of a sum, product, power or function.
+    """Return bounds for the bits of the value of a sum, product, power or function, and its rough value.
 
     Args:
         node: the operation.
@@ -136,17 +136,17 @@ def _of_operation(node: Any, parts: list[_Size]) -> _Size:
 
 
 def _of_function(node: Any, size: _Size, values: Sequence[complex]) -> _Size:
-    """Return the size (most bits, and rough value) of a function's value.
+    """Return `size`, but with the function's rough value, if the function can be computed here.
 
-    A node that is no function, such as a vector, has the size of its largest argument.
+    For the exponential function, return the size of a power of e instead.
 
     Args:
-        node: the function applied to its arguments.
-        size: the size of the largest argument.
+        node: the function applied to its arguments. It may also be an object such as a vector.
+        size: the size of the largest argument; for a binomial, the size of its value.
         values: rough values of the arguments.
 
     Raises:
-        TooLarge: the size of a function's argument is more than 20,000 bits.
+        TooLarge: the node is a function, and `size` is more than 20,000 bits.
     """
     if (
         isinstance(node, sympy.Function)
@@ -161,7 +161,7 @@ def _of_function(node: Any, size: _Size, values: Sequence[complex]) -> _Size:
 
 
 def _of_power(base: _Size, exponent: _Size) -> _Size:
-    """Return the size (most bits, and rough value) of a power, given the sizes of its base and exponent.
+    """Return bounds for the bits of a power, and its rough value, given the sizes of its base and exponent.
 
     Raises:
         TooLarge: the power is a root of a number of more than 4,000 bits.
@@ -179,8 +179,8 @@ def _of_power(base: _Size, exponent: _Size) -> _Size:
     )
 
 
-def _of_bounded(node: Any, indices: Mapping[Any, float]) -> _Size:
-    """Return the size (most bits, and rough value) of a sum, product or integral.
+def _of_sum_or_integral(node: Any, indices: Mapping[Any, float]) -> _Size:
+    """Return bounds for the bits of the value of a sum, product or integral, and its rough value.
 
     Each term of a sum or product counts as at least one bit. `indices` maps the index of each sum or product around the
     node to its largest value.
@@ -208,9 +208,10 @@ def _of_bounded(node: Any, indices: Mapping[Any, float]) -> _Size:
 
 
 def _value(function: Any, *values: Any) -> complex:
-    """Return a function's value at rough arguments.
+    """Return a function's value at rough arguments, in which every symbol has the value 0.5.
 
-    If the value overflows, return infinity. If the function is undefined there, return 1.
+    If the value overflows, return infinity. If the function is undefined there, return 1, because it may be defined for
+    other values of the symbols.
     """
     # It may be undefined only here, where every symbol has the value 0.5.
     try:

@@ -70,9 +70,9 @@ def after_thinking(response: str) -> str | None:
 
 
 def opened_by(prompt: str) -> str:
-    """Return the mark that opens the thinking at the end of a rendered prompt, and the white space after the mark.
+    """Return the opening mark of thinking that a rendered prompt ends with, such as `<think>`, or "" if it has none.
 
-    If the prompt opens no thinking, the text is empty.
+    White space after the mark is part of the result.
     """
     match = _OPENED.search(prompt[-_LONGEST_OPENED:])
     return match[0] if match else ""
@@ -88,7 +88,7 @@ def with_opened(prompt: str, response: str) -> str:
 
 
 class ResponseTexts:
-    """A decoder of token ids to the texts of responses, which are graded and stored.
+    """A decoder that turns the token ids of responses into the texts that are graded and stored.
 
     It leaves out special tokens, except those of marks of thinking, such as `<think>`. Without these marks, a thought
     that was cut off would look like an answer.

@@ -145,7 +145,10 @@ def _styled_unit(text: str) -> tuple[str, str] | None:
 
 
 def _in_plain_letters(factor: re.Match[str]) -> str:
-    """Rewrite a styled factor or a degree sign in plain letters: ` m^2`, `/s`, ` °C`."""
+    r"""Rewrite one unit of a product in plain letters, with a space or a slash in front: ` m^2`, `/s`, ` °C`.
+
+    The match is a unit in a text style, such as `\text{m}^2`, or a degree sign.
+    """
     joint = "/" if factor["joint"] == "/" else " "
     unit = f"°{factor['scale'] or ''}" if factor["styled"] is None else factor["styled"]
     return f"{joint}{unit}^{factor['power']}" if factor["power"] else joint + unit
@@ -156,8 +159,8 @@ def _unit(text: str, shortest: int = 0) -> str:
 
     Args:
         text: the product, in plain letters.
-        shortest: fewest letters of the first unit. 0 means that the text was in a text style, where any letter may be a
-            unit.
+        shortest: fewest letters of the first unit, because a single plain letter may be a variable. Pass 0 if the text
+            was in a text style, where letters are no variables.
     """
     text = _COMPOUND.sub(_in_units, text)
     if _WORD.sub("", text):
@@ -194,9 +197,9 @@ def _in_units(compound: re.Match[str]) -> str:
 
 
 def _product(powers: Mapping[str, int]) -> str:
-    """Spell a product of units, given the power of each unit.
+    """Spell a product of units, given the power of each unit: `m s^-1`.
 
-    Counted things are left out beside a unit of measurement: 5 kg apples are in kg.
+    Beside a unit of measurement, counted things are left out: the unit of 5 kg apples is kg.
     """
     # The unit of `5 kg apples` is kg, and that of `5 apples` is apples.
     measured = {

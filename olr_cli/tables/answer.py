@@ -55,7 +55,10 @@ class File:
 
 @dataclass(frozen=True)
 class Answer:
-    """A command's output before it is printed as text or JSON: lines, tables, notes, files and next commands."""
+    """A command's output before it is printed: lines, tables, notes, files, and commands to run next.
+
+    It can be printed as text or as one JSON object.
+    """
 
     parts: Sequence[Line | Table | str] = ()
     """The output in a terminal, in order. A string is printed as it is; ``markdown``, ``latex`` and ``csv`` only show
@@ -83,9 +86,9 @@ class Answer:
     def plain(self) -> dict[str, Any]:
         """Return the JSON object to print: the keys of `result`, and ``schema``, ``notes``, ``written`` and ``next``.
 
-        ``schema`` is the version of the output, ``notes`` has sentences, ``written`` has the paths of files, and
-        ``next`` has commands. An empty list is left out. If `result` has a key with one of these names, the value in
-        `result` is kept.
+        ``schema`` is the version of the output format. ``notes`` has sentences, ``written`` the paths of the files
+        written, and ``next`` commands to run next; of these three, an empty one is left out. If `result` has a key with
+        one of the four names, its value is kept.
         """
         rest = {
             "notes": self.notes,

@@ -46,7 +46,7 @@ def isolated(value: str) -> Element:
 
 
 def text(value: str) -> str:
-    """Return the text with U+FFFD for every character that HTML forbids, such as control characters."""
+    """Return a text with U+FFFD in place of every character that HTML forbids, such as control characters."""
     return _NOT_HTML.sub("\N{REPLACEMENT CHARACTER}", value)
 
 
@@ -62,8 +62,8 @@ def html(elements: Iterable[Element]) -> str:
 def table_elements(table: Table, caption: str) -> Iterator[Element]:
     """Yield a table as HTML elements: each block with its notes below, then the notes of the whole table.
 
-    A block is a part of the table with its own columns. `caption` stands above each block, followed by the block's
-    title if it has one. If the table has no blocks, its sentence for this case (`Table.nothing`) comes last.
+    A block is a part of the table with its own columns. Above each block stand `caption` and the block's title, if it
+    has one. If there are no blocks, the last element is `Table.nothing`, the table's sentence for this case.
     """
     for block in table.shown("document"):
         yield _grid(block, f"{caption}: {block.title}" if block.title else caption)

@@ -71,10 +71,10 @@ def terminal(table: Table) -> RenderableType:
 
 
 def _terminal_block(block: Block) -> Iterable[RenderableType]:
-    """Yield a block, that is a part of a table with its own columns, as tables and texts for rich to print in order.
+    """Yield the tables and texts that rich prints, in this order, to show a block.
 
-    The first table has only the column headings. rich has no cells that span columns, so each title or note between
-    rows is a text. The rows between two such texts are a table.
+    A block is a part of a table with its own columns. Its column headings are a table without rows. A cell of rich
+    cannot span columns, so each title or note among the rows is a text. The rows between two such texts are a table.
     """
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -127,10 +127,12 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[in
     """Return the width of each column in characters.
 
     Each column but the first is as wide as its longest text or heading. The first column holds the rows' names. It gets
-    what remains of 80 characters, and longer names wrap. If fewer than `_SHORTEST_NAME` characters remain, it gets up
-    to `_LONGEST_NAME`, and the table is wider than 80 characters.
+    at most what remains of 80 characters, and longer names wrap. If fewer than `_SHORTEST_NAME` characters remain, it
+    gets up to `_LONGEST_NAME`, and the table is wider than 80 characters.
 
-    `rows` has the texts of each row, one per column.
+    Args:
+        columns: the columns shown.
+        rows: the texts of each row, one per column.
     """
     from rich.cells import cell_len
 
@@ -147,8 +149,8 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[in
 def markdown(table: Table) -> str:
     """Return a table as Markdown: its blocks, each below its title, then the notes of the whole table.
 
-    A block is a part of the table with its own columns. If the table has neither blocks nor notes, the result is its
-    sentence for this case (`Table.nothing`).
+    A block is a part of the table with its own columns. If there are neither blocks nor notes, return `Table.nothing`,
+    the table's sentence for this case.
     """
     parts = [_markdown_block(block) for block in table.shown("document")]
     if table.notes:
@@ -157,7 +159,10 @@ def markdown(table: Table) -> str:
 
 
 def _markdown_block(block: Block) -> str:
-    """Return a block, that is a part of a table, as a Markdown table with its title above and its notes below."""
+    """Return a block as a Markdown table, with its title above and its notes below.
+
+    A block is a part of a table with its own columns.
+    """
     columns, rows = block.grid("document")
     heads = [_literally(column.text("document"), block) for column in columns]
     body = [
@@ -184,10 +189,10 @@ def _markdown_cells(row: Row, texts: list[str], width: int) -> list[str]:
 
 
 def _literally(text: str, block: Block) -> str:
-    """Escape a cell's text so that Markdown shows it literally, because names come from recipes and data.
+    """Escape the characters of a cell's text that have a meaning in Markdown, so that it is shown as written.
 
-    `block` is the part of the table with the cell. If its texts are Markdown already, only ``|`` is escaped, because
-    this sign would end the cell.
+    If the texts of the block are Markdown already (`Block.is_markdown`), only ``|`` is escaped, because it would end
+    the cell.
     """
     return re.sub(r"\|" if block.is_markdown else r"[\\|*`<$]", r"\\\g<0>", text)
 
@@ -233,8 +238,8 @@ def _latex_number(text: str, column: Column) -> str:
 def latex(table: Table) -> str:
     """Return a table as LaTeX: one `tabular` per block, with the rules of booktabs.
 
-    A block is a part of the table with its own columns. Titles and notes become comments. If the table has no blocks,
-    the result is a comment with its sentence for this case (`Table.nothing`).
+    A block is a part of the table with its own columns. Titles and notes become comments. If there are no blocks,
+    return a comment with `Table.nothing`, the table's sentence for this case.
     """
     blocks = table.shown("document")
     parts = [
@@ -248,7 +253,10 @@ def latex(table: Table) -> str:
 
 
 def _tabular(block: Block, notes: Iterable[str]) -> str:
-    """Return a block, that is a part of a table, as a LaTeX `tabular`, with each of the notes as a comment above it."""
+    """Return a block as a LaTeX `tabular`, with each of the notes as a comment above it.
+
+    A block is a part of a table with its own columns.
+    """
     columns, rows = block.grid("document")
     has_ends = any(column.has_ends for column in columns)
     ends = (
@@ -291,11 +299,14 @@ def _group_heads(columns: Sequence[Column]) -> list[str]:
 def _latex_body(
     columns: Sequence[Column], rows: Sequence[tuple[Row, list[str]]]
 ) -> Iterable[str]:
-    """Yield the lines of LaTeX for the rows of a block, that is of a part of a table.
+    """Yield the lines of LaTeX for the rows of a block, which is a part of a table.
 
     A horizontal rule comes before each title and before each comparison. A comparison is consecutive rows of kind
-    ``compared``: a baseline and the differences to it. `rows` has each row with its texts, one per column; a title has
-    a single text.
+    ``compared``: a baseline and the differences to it.
+
+    Args:
+        columns: the columns shown.
+        rows: each row with its texts, one per column; a title has a single text.
     """
     for index, (row, (name, *numbers)) in enumerate(rows):
         # A chain of two comparisons: this row is `compared`, and the row before is not.
@@ -324,9 +335,10 @@ def _latex_row(cells: Iterable[str]) -> str:
 
 
 def comma_separated(table: Table) -> str:
-    """Return the table's `rows` as CSV: a line with the names of the columns, then a line per row.
+    """Return a table's rows (`Table.rows`) as CSV: a line with the names of the columns, then a line per row.
 
-    Numbers keep all their digits. None becomes an empty cell. If there are no rows, the names are `Table.fields`.
+    Numbers keep all their digits. None becomes an empty cell. If there are no rows, the names are taken from
+    `Table.fields`.
     """
     # The values, not the texts of the cells: a program that reads CSV needs all digits.
     rows = as_json(table.rows)

@@ -145,7 +145,10 @@ Medium: TypeAlias = Literal["terminal", "document"]
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a block, that is of a part of a table: its headings, and how its cells are laid out."""
+    """A column of a block: its headings, and how its cells are laid out.
+
+    A block is a part of a table.
+    """
 
     head: str
     """Its heading; a terminal breaks it at its line breaks."""
@@ -180,7 +183,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a block, that is of a part of a table.
+    """A row of a block, which is a part of a table.
 
     The first cell is the row's name. `kind` says how the row is laid out, for example as a title.
     """
@@ -218,7 +221,7 @@ class Block:
     """Whether its texts are Markdown already and must not be escaped."""
 
     def grid(self, medium: Medium) -> tuple[list[Column], list[tuple[Row, list[str]]]]:
-        """Return the columns that a terminal or a page shows, and the rows, each with its texts.
+        """Return the columns that a terminal or a page shows, and a list of its rows, each as (row, texts).
 
         A row has one text for each of these columns, but a title or a note has a single text. On a page, rows of kind
         ``note`` are left out. Control characters are escaped.
@@ -251,7 +254,10 @@ class Block:
 
 @dataclass(frozen=True)
 class Table:
-    """A table for printing: blocks (parts with columns of their own), and the same contents as flat rows for CSV."""
+    """A table for printing: its blocks, and the same contents as plain rows for CSV.
+
+    A block is a part of the table with its own title and columns.
+    """
 
     blocks: Sequence[Block] = field(repr=False)
     rows: Sequence[Any] = ()
@@ -270,8 +276,8 @@ class Table:
     """Printed if there are no blocks."""
 
     def shown(self, medium: Medium) -> list[Block]:
-        """Return the blocks, that is the parts of the table, that a terminal or a page shows.
+        """Return the table's blocks that a terminal or a page shows.
 
-        A block may be for only one of the two (`Block.only`).
+        A block is a part of the table. It may be only for a terminal or only for a page (`Block.only`).
         """
         return [block for block in self.blocks if block.only in (None, medium)]
