@@ -5,6 +5,7 @@ What a paper or a stored file depends on is written here; all others are in fixt
 """
 
 import ast
+import errno
 import sys
 from contextlib import suppress
 from dataclasses import is_dataclass
@@ -16,6 +17,10 @@ from types import ModuleType
 from cases import each
 
 import olr_cli
+from olr_cli import files
+from olr_cli.analysis.audit import reward_rates, verifier_rules
+from olr_cli.analysis.report import words
+from olr_cli.cli import options
 from olr_cli.engines import run
 from olr_cli.evaluation import intervals, plan, record, store
 from olr_cli.runs import checkpoints, directory, schedule, shards
@@ -32,6 +37,13 @@ PACKAGE = Path(olr_cli.__file__).parent
     (schedule, {"MIN_LR_RATIO": 0.1}),
     (intervals, {"CONFIDENCE": 0.95, "RESAMPLES": 9999}),
     (plan, {"_SAMPLES": {"aime24": 8, "aime25": 8, "amc": 8}}),
+    # that are no numbers, or not written as such
+    (verifier_rules, {"_NEAR": ("0.001", "0.01", "0.02", "0.05", "0.1", "0.2")}),
+    (reward_rates, {"_BY_AGREEMENT": [0, 0, 0, 1], "_OF_GRADER": [0, 2, 1, 3]}),
+    (words, {"NO_VISIT": 0, "NO_MAJORITY": 1, "RIGHT": 2, "WRONG_LABEL": 3, "GIVEN": 4, "OTHER": 5}),
+    (options, {"FORMATS": ("terminal", "markdown", "latex", "csv"), "DEVICES": ("auto", "cpu", "cuda")}),
+    (files, {"_NO_SYNC": {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}}),
+    (files, {"_STAYS": {errno.EBUSY, errno.ENOTEMPTY, errno.EIO, errno.EACCES, errno.EPERM, errno.EROFS}}),
     # of stored files
     (types, {"SCHEMA_VERSION": 1}),
     (directory, {"MANIFEST_VERSION": 1}),
@@ -71,6 +83,11 @@ def assigned(node):
         match statement:
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 yield name, value
+            case ast.Assign(
+                targets=[ast.Tuple([ast.Name(), *_] as names)], value=ast.Tuple(values)
+            ):
+                pairs = zip(names, values, strict=True)
+                yield from ((ast.unparse(name), value) for name, value in pairs)
             case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
                 yield name, value
 

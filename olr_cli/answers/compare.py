@@ -459,8 +459,8 @@ def _compare_unordered(gold: Sequence[Form], answer: Sequence[Form]) -> bool | N
     """Return whether two lists of parsed answers match in any order, so that each element has a partner of its own.
 
     If the lengths differ, or an element matches none of the other list, the result is False. Otherwise it is None if an
-    element is undecided. If more than 50 elements have no equal partner, the result is False without a comparison of
-    all pairs, which would take too long.
+    element is undecided. It is also None if more than 50 elements have no equal partner, because a comparison of all
+    pairs would take too long.
     """
     if len(gold) != len(answer):
         return False
@@ -470,7 +470,7 @@ def _compare_unordered(gold: Sequence[Form], answer: Sequence[Form]) -> bool | N
         [form for form in forms if form.key not in shared_keys] for forms in (gold, answer)
     )
     if len(unmatched) > _MOST_COMPARED:
-        return False
+        return None
     is_undecided = False
     for element in unmatched:
         verdicts = [compare(element, candidate) for candidate in candidates]

@@ -1,4 +1,4 @@
-"""Numbers and names of the data room, spelled a second time, and the marks that rows imply."""
+"""Numbers that the data room computes, and the marks that rows imply."""
 
 from decimal import Decimal
 
@@ -10,20 +10,10 @@ from olr_cli.data import (
     arithmetic,
     check,
     columns,
-    doubts,
     few_shot,
     findings,
-    hub,
-    json_documents,
-    json_rows,
-    label_columns,
     labels,
-    log_tables,
-    logs,
-    prompt_files,
-    table_files,
     values,
-    writers,
 )
 from olr_cli.data.chat import Message
 from olr_cli.data.external_prompts import ExternalPrompts
@@ -168,27 +158,6 @@ def test_the_columns_of_files_are_named():
     assert "answer" not in columns.OF_PROMPTS["id"].likely
     assert columns.OF_PROMPTS["id"].likely[0] == "prompt_id"
     assert columns.ANSWER_COLUMNS[1:] == columns.LABEL_COLUMNS[2:6]
-
-
-@each(
-    "module, bounds",
-    (check, {"_MOSTLY": 0.8, "_SHOWN": 3, "_GRADED_AT_START": 2000, "_READ_AT_START": 100}),
-    (doubts, {"_LONGEST_QUESTION": 4000, "_MOST_BOXES": 100}),
-    (hub, {"_PATIENCE_SECONDS": 10, "_WITHOUT_SCRIPTS": 4}),
-    (json_documents, {"_ZSTANDARD": 93}),
-    (json_rows, {"_MOST_LEVELS": 30, "_BATCH_OF_OBJECTS": 2**14}),
-    (label_columns, {"_LOOKED_AT": 100}),
-    (labels, {"_LARGEST": 3e38}),
-    (log_tables, {"_MOST_REWARDS": 4}),
-    (logs, {"_SAMPLE": 100}),
-    (prompt_files, {"_LONGEST_NAME": 60}),
-    (table_files, {"_SHOWN": 4}),
-    (values, {"_LARGEST": 2**64, "_LONGEST_CELL": 2**27}),
-    (writers, {"SCHEMA_VERSION": 1}),
-    ids=lambda it: getattr(it, "__name__", ""),
-)
-def test_bounds_of_what_is_read_are_not_changed_by_accident(module, bounds):
-    assert {name: getattr(module, name) for name in bounds} == bounds
 
 
 def test_a_prompt_is_long_beyond_eight_thousand_characters_of_its_question():

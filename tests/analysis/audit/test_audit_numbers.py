@@ -1,4 +1,4 @@
-"""The numbers behind an audit, spelled a second time: constants, bounds, and what fits of hand-made logs find.
+"""The numbers behind an audit: bounds, and what fits of hand-made logs find.
 
 Fits and maps are compared with `fixtures/numbers`; `pytest tests/analysis/audit/test_audit_numbers.py --rewrite` writes
 those anew.
@@ -17,12 +17,7 @@ from test_audit_annotators import PROMPTS, of_two_kinds, tally_of, votes_of
 from olr_cli.analysis.audit import (
     annotators,
     answer,
-    calibration,
-    reward_answer,
-    reward_rates,
     rewards,
-    tally,
-    verdicts,
     verifier_rules,
 )
 from olr_cli.analysis.audit.calibration import Verified, calibrate, noise_ratio
@@ -31,59 +26,6 @@ from olr_cli.analysis.audit.request import Request
 from olr_cli.analysis.audit.reward_rates import by_grader
 from olr_cli.analysis.audit.tally import UNSEEN
 from olr_cli.tables import Cell
-
-
-@each(
-    "module, constants",
-    (
-        annotators,
-        {
-            "STRENGTHS": (2, 3, 4, 6, 8, 12, 16, 24, 32),
-            "SPREADS": (0, 0.5, 1, 1.5),
-            "_DIFFICULTIES": 5,
-            "_ATTRACTION": 30,
-            "_VOTERS": 8,
-            "_NEARLY": 0.5,
-            "_ACCURACY": (2, 2),
-            "_TRUST": (9, 1),
-            "_BOUNDS": (1 / 3, 0.99),
-            "_ESTIMATED": (0.0025, 0.9975),
-            "_MOST_ROUNDS": 100,
-            "_CLOSE": 1e-6,
-            "_DIGITS": 6,
-        },
-    ),
-    (
-        calibration,
-        {
-            "_DRAWS": 2000,
-            "_INTERCEPT": (-1, 2.5),
-            "_LOG_SLOPE": (-0.7, 1),
-            "_REACH": 20,
-        },
-    ),
-    (
-        verifier_rules,
-        {
-            "_NEAR": ("0.001", "0.01", "0.02", "0.05", "0.1", "0.2"),
-            "_MOST_VALUES": 12,
-            "_MOST_RULES": 3,
-            "_FEWEST": 5,
-            "_FEWEST_LEARNED": 3,
-            "_LEAST": 0.2,
-            "_SURE": 4,
-        },
-    ),
-    (answer, {"_ROWS": 15, "_WIDEST": 30, "_QUESTION": 76, "_TIES": 3, "_INDENT": 12, "_WIDTH": 80}),
-    (reward_answer, {"_INDENT": 13, "_ROWS": 15, "_WIDEST": 76, "_MOST_UNREAD": 0.1}),
-    (reward_rates, {"_DRAWS": 2000, "_BY_AGREEMENT": [0, 0, 0, 1], "_OF_GRADER": [0, 2, 1, 3]}),
-    (rewards, {"_NEAR": 0.1, "_ENDING": 200, "_TRIED": 200, "_FEWEST": 5, "_PARTS": 6}),
-    (tally, {"UNSEEN": -1, "MISSING": -2, "_PROMPTS_AT_ONCE": 512}),
-    (verdicts, {"_SHOWN": 3}),
-    ids=lambda value: "" if isinstance(value, dict) else value.__name__.rpartition(".")[2],
-)  # fmt: skip
-def test_constants_are_what_was_measured_with_them(module, constants):
-    assert {name: getattr(module, name) for name in constants} == constants
 
 
 def test_what_is_not_asked_of_an_audit_is_not_done():
