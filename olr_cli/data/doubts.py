@@ -146,7 +146,7 @@ def doubts(question: str, label: str) -> set[str]:
         kinds.add("cut")
     label = ends_of(label)
     # All whole numbers match the same patterns, so that the cache needs one entry for them.
-    about = _doubts_about("1" if is_number else label)
+    about = _possible_doubts("1" if is_number else label)
     kinds |= {kind for kind, in_question in about if in_question(question)}
     others = _OF_NUMBERS if is_number else _OTHERS
     kinds |= {kind for kind, is_so in others if is_so(question, label)}
@@ -167,10 +167,11 @@ def is_changed(question: str, label: str) -> bool:
 
 
 @functools.lru_cache(1 << 16)  # the same labels are frequent
-def _doubts_about(label: str) -> list[tuple[str, Callable[[str], Any]]]:
-    """Return (kind of finding, search of the question) for each kind whose pattern the label matches.
+def _possible_doubts(label: str) -> list[tuple[str, Callable[[str], Any]]]:
+    """Return the kinds of findings that a label may have, each with a test that its question must pass as well.
 
-    The finding holds only if its search, which is a function, also finds something in the question.
+    The result is a list of (kind, test) pairs. The test takes the question. If what it returns is true, the label has a
+    finding of this kind.
     """
     return [
         (kind, in_question) for kind, in_label, in_question in _IN_BOTH if in_label(label)

@@ -94,7 +94,7 @@ class Prompt:
         return in_percent(self.messages)
 
     def asked(self, label: str) -> Gold:
-        """Pair a label or true answer with whether the question asks for a percentage; the judge needs both."""
+        """Return a label or true answer as the judge needs it, with whether the question asks for a percentage."""
         return Gold(label, self.in_percent)
 
     @property
@@ -222,9 +222,9 @@ class PromptSet:
         )
 
     def place(self, row: int) -> str:
-        """Return where a prompt is in its source, followed by its id, or only its id if the source is unknown.
+        """Return a prompt's place in the source and its id, such as ``line 33 of f.csv, prompt_id 7``.
 
-        `row` is the prompt's index in this set.
+        If the source is unknown, only the id is returned. `row` is the prompt's index in this set.
         """
         prompt_id = self.prompts[row].prompt_id
         named = f"{self.origins.name(row)}, prompt_id {prompt_id}"

@@ -85,7 +85,7 @@ class VerifiedLabels:
         Args:
             file: a table or a data set.
             reading: the user's settings for reading a data set, such as its columns.
-            for_training: whether at least one label needs a true answer; an audit also uses verdicts without one.
+            for_training: whether it is an error if no label has a true answer; an audit can use verdicts alone.
 
         Raises:
             UserError: the file does not exist, cannot be read, or has no label that counts.
@@ -181,7 +181,10 @@ class VerifiedLabels:
 
     @property
     def note_on_skipped(self) -> str:
-        """The end of a sentence: how many rows contradict themselves, and which is the first; empty without any."""
+        """The end of the sentence `note`, on rows that contradict themselves: their number, and which is the first.
+
+        It begins with a semicolon. If there are no such rows, it is empty.
+        """
         if not self._skipped:
             return ""
         rows = (
@@ -368,8 +371,8 @@ def _truth(
     | flawed  | (None, None)    | (None, label)     |
     | unsure  | None            | None              |
 
-    The sentinel, the text by which noise replaces a label, is no true answer: where the table has it first in a pair,
-    None stands in its place. If the verdict is kept or None, such a row says nothing.
+    The sentinel is the text by which noise replaces a label, and it is no true answer. If the first item of a pair
+    would be the sentinel, it becomes None. A row with the verdict kept or None then says nothing.
     """
     match verdict:
         case "unsure":
