@@ -163,8 +163,8 @@ def arithmetic_prompts(
 ) -> list[Prompt]:
     """Return `size` different prompts of a built-in set with clean labels, in an order drawn by `seed`.
 
-    If `size` is None, 400 prompts are returned, or the whole split if it is a smaller one of a few-shot set
-    (`FEW_SHOT`).
+    If `size` is None, 400 prompts are returned. The few-shot sets (`FEW_SHOT`) are small: a split of theirs that has
+    fewer prompts is then returned whole.
 
     Raises:
         UserError: the split has fewer than `size` prompts.

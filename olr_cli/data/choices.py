@@ -267,10 +267,12 @@ def option_labels(
 ) -> tuple[list[str | None], list[str]]:
     """Read each row's label, as a letter if the row has options; return the labels, and notes on how they were read.
 
-    A label may be a letter, the text of an option, or its number, counted from 0 or from 1. All labels of a column are
-    read in the same form. The ending of `choices_path` may give this form (``options from 1``). Otherwise, it is the
-    form in which most labels name an option. A label that names none in this form may still be the text of an option;
-    if not, it stays as it is. If less than half of the labels name an option in any form, all labels stay as they are.
+    All labels of a column are read in one form: as letters, as texts of options, or as numbers counted from 0 or from
+    1. The ending of `choices_path` may give the form (``options from 1``). If it does not, it is the form in which most
+    labels name an option.
+
+    A label that names no option in this form may still be the text of an option; if not, it stays as it is. If every
+    form fits less than half of the labels, all labels stay as they are.
 
     Args:
         rows: the rows.

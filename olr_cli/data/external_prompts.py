@@ -112,9 +112,9 @@ class ExternalPrompts:
         `name` is the prompt's id; if it is None, the prompt gets one. If the noise type is ``clean`` and there is no
         true answer, the label becomes the true answer.
 
-        If the noise type is None, it is inferred (`implied_mark`). The sentinel is the text by which noise replaces a
-        label: if the label is the sentinel, the type is `noise_type_of_sentinel`. If it is another label, it is
-        compared with the true answer. Without a true answer, the type then stays None.
+        If the noise type is None, it is inferred (`implied_mark`) from the label and the true answer. The sentinel is
+        the text by which noise replaces a label, and a prompt with this label gets the type `noise_type_of_sentinel`.
+        For any other label, the type stays None if there is no true answer.
 
         Raises:
             UserError: the noise type is unknown.

@@ -104,7 +104,7 @@ def few_shot_prompts(
 
 @functools.cache
 def split_questions(name: FewShotName, split: str) -> list[tuple[int, ...]]:
-    """Return the numbers of each question of a split, in the order in which the question names them.
+    """Return the questions of a split, each as the numbers that it names, in the order in which it names them.
 
     A question is in no split if it is one of the solved examples, even with its numbers in another order.
     """

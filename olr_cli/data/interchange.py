@@ -145,7 +145,7 @@ def with_fields(column: Any, fields: Mapping[str, pa.Array], *, replace: bool) -
 def index_column(prompt_ids: Sequence[str]) -> pa.Array:
     """Return prompt ids as a column of integers if all are whole numbers such as ``7``, else as a column of texts.
 
-    An integer would change an id such as ``007``. If there is one, all ids become texts.
+    An id such as ``007`` would lose its zeros as an integer. If there is such an id, all ids become texts.
     """
     # An id such as `007` stays a text, and with it all others, or it would come back from the file as `7`.
     if all(

@@ -117,9 +117,9 @@ def _rows_within(value: Any, file: Path) -> list[Any] | None:
 def _rows_of_columns(value: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     """Return the rows of an object of columns, or None if the object is itself one row.
 
-    In an object of columns, the keys are the columns' names, and the values are all lists of the same length or all
-    objects with the same keys. Such an object has a key for each row: ``{"0": "What?", "1": "Who?"}``. `value` must
-    have a key that is a usual name for the column of questions (`PROMPT_COLUMNS`).
+    In an object of columns, the keys are the columns' names. The values are all lists of the same length, or all
+    objects with one key for each row: ``{"0": "What?", "1": "Who?"}``. `value` must have a key that is a usual name for
+    the column of questions (`PROMPT_COLUMNS`).
     """
     question = next(value[name] for name in PROMPT_COLUMNS if name in value)
     columns = {

@@ -48,9 +48,9 @@ class Layout:
     def verdict(self) -> str | None:
         """The name of the column of rewards that says whether the answer is right, or None if none clearly does.
 
-        If there is only one column of rewards, its name is returned. If there are several, one of them must have a name
-        that speaks of correctness, and no other may. If the file has a column `is_correct`, None is returned, because
-        that column says it already.
+        If there is only one column of rewards, it is this one. If there are several, it is the one whose name speaks of
+        correctness, such as ``accuracy``. If several names do or none does, the result is None. It is also None if the
+        file has a column `is_correct`, which says the same.
         """
         candidates = [
             name
@@ -137,8 +137,8 @@ def _typed(rows: Rows, name: str, path: str) -> pl.Series:
 def _numeric(rows: Rows, name: str, path: str) -> pl.Series:
     """Return the column at a path as a series called `name`, which has numbers or true and false.
 
-    A column `truncated` becomes true and false, and `tokens` becomes whole numbers. A column `is_correct` may stay true
-    and false, become floats or, if it is empty, have the type null. Any other column becomes floats.
+    The type depends on `name`. `truncated` becomes true and false, and `tokens` becomes whole numbers. `is_correct`
+    keeps true and false or becomes floats; if it is empty, its type is null. Any other column becomes floats.
 
     Raises:
         UserError: a value is no number.
@@ -406,9 +406,11 @@ def with_verdicts(rows: pl.DataFrame, layout: Layout) -> tuple[pl.DataFrame, lis
 def _verdicts(column: pl.Series) -> tuple[list[pl.Series], list[str]]:
     """Convert numbers to verdicts; return a list with one boolean series, true for right, and a list of notes.
 
-    The range of the numbers is extended to include 0, and a number above the middle of this range means right. A note
-    states the middle, unless all numbers are -1, 0 or 1. If there are no numbers, there is no series. If there are so
-    many different numbers that they are a score, there is no series either, and a note says so.
+    A number means right if it is above the middle between the lowest and the highest number, where 0 counts as one of
+    the numbers. A note states the middle, unless all numbers are -1, 0 or 1.
+
+    The list of series is empty if there are no numbers. It is also empty if there are so many different numbers that
+    they are a score; a note then says so.
     """
     numbers = column.cast(pl.Float64)
     different = numbers.drop_nulls().unique()

@@ -180,9 +180,10 @@ def read_log(
 
 
 def _of_first_filter(rows: pl.DataFrame) -> pl.DataFrame:
-    """Keep only the rows of each prompt's first filter, which is a rule by which lm-eval reads answers.
+    """Keep only the rows of each prompt's first filter; rows without a column `filter` stay unchanged.
 
-    The rows of other filters repeat the same responses. Rows without a column `filter` stay unchanged.
+    A filter is a rule by which lm-eval reads the answer in a response. With several filters, lm-eval stores each
+    response several times.
     """
     if "filter" not in rows.columns:
         return rows

@@ -351,9 +351,9 @@ def _unseen_notes(rows: Rows, questions: Sequence[Any]) -> list[str]:
 def _comma_notes(rows: Rows, labels: Sequence[str | None]) -> list[str]:
     """Return notes on how commas and points in labels were read, if the user has asked for decimal commas.
 
-    There is a note on decimal commas, on commas that were read as separating thousands, and on points that were read as
-    decimal although they may separate thousands. If no label has any of these, the only note says that no label has a
-    decimal comma.
+    Up to three notes count the labels with a decimal comma, the labels with a comma that was read as separating
+    thousands, and the labels with a point that may separate thousands but was read as decimal. If there are no such
+    labels, the only note says that no label has a decimal comma.
     """
     given = [(row, label, with_points(label)) for row, label in enumerate(labels) if label]
     labels_by_reading = {
@@ -552,8 +552,8 @@ def _marks(
     label and the true answer that it states (`implied_mark`). The sentinel is the text by which noise replaces a label,
     and a row with this label gets the type `noise_type_of_sentinel`.
 
-    A row without a noise type may have neither the sentinel nor a stated true answer. If other rows state noise types,
-    or if all rows are like this one, both results stay None for it.
+    Nothing is inferred for a row that has neither the sentinel nor a stated true answer, if other rows state their
+    noise types or if all rows are like this one. Both results are then None.
     """
     originals = read_labels(rows, "extra_info.original_ground_truth")
     noise_types = _noise_types(rows)

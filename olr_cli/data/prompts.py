@@ -94,7 +94,10 @@ class Prompt:
         return in_percent(self.messages)
 
     def asked(self, label: str) -> Gold:
-        """Return a label or true answer as the judge needs it, with whether the question asks for a percentage."""
+        """Return a label or true answer as a `Gold`, the form in which the judge takes it.
+
+        A `Gold` also says whether the question asks for a percentage.
+        """
         return Gold(label, self.in_percent)
 
     @property
@@ -131,7 +134,7 @@ def in_percent(messages: Sequence[Message]) -> bool:
 
 
 def digested(prompt: Prompt) -> bytes:
-    """Return everything that training sees of a prompt as JSON; a data set's digest is computed from this."""
+    """Return, as JSON, everything that training sees of a prompt; a data set's digest is computed from this."""
     row = [
         prompt.prompt_id,
         pairs(prompt.messages),

@@ -168,12 +168,12 @@ class QuestionIndex:
     def find(self, turns: Sequence[Message]) -> Sequence[int]:
         """Return the positions, in the indexed sequence, of the questions that a prompt asks; empty if there are none.
 
-        First, all the user's turns of the prompt are compared with those of the questions. If no question is equal, the
-        prompt's last question is compared with the last question of each.
+        First, all the user's turns in the prompt are compared with those in each question. If no question is equal,
+        only the last question in the prompt is compared with the last one in each.
 
-        The second comparison counts in two cases only. Either the prompt is one text, in which a chat template has
-        written a whole dialogue. Or the prompt has several user turns, such as solved examples, and the indexed
-        question has only one.
+        The second comparison counts in two cases. Either the prompt is one text, in which a chat template has written a
+        whole dialogue. Or the prompt has several user turns, such as solved examples, and the indexed question has only
+        one.
         """
         if same := self._by_all.get(normal_question(turns)):
             return same

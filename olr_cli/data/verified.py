@@ -390,9 +390,10 @@ def _truth(
 
 
 def _contradicts(verdict: str | None, label: str | None, truth: str | None) -> bool:
-    """Return whether a label that was kept differs from the true answer, or a label that is wrong matches it.
+    """Return whether a verdict contradicts the true answer.
 
-    No other verdict contradicts anything, and neither does a row without a label or without a true answer.
+    The verdict ``kept`` does so if the label differs from the true answer, and the verdict ``wrong`` does so if they
+    match. No other verdict does so, and none does without a label or without a true answer.
     """
     # A flawed question may have any label, so that verdict contradicts nothing.
     if verdict not in ("kept", "wrong") or not label or not truth:
