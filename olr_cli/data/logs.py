@@ -130,8 +130,8 @@ def read_log(
         places: files, patterns, or folders of files.
         columns: olr's name of a column (`COLUMNS`) -> its path in the files, as the user sets it; other columns are
             found by their usual names.
-        wanted: olr's names of the columns to read. Without ``response``, responses are read only from files without
-            stored answers.
+        wanted: olr's names of the columns to read. If ``response`` is not among them, responses are read only
+            from files without stored answers.
         extractor: name of the extractor of answers from responses; None for the default extractor of each rollout's
             data source.
         keeps_responses: whether the rows keep `response`.

@@ -48,9 +48,9 @@ class VerifiedLabel:
 class VerifiedLabels:
     """The verified labels of a file, and which prompts they are for.
 
-    A label is for the prompt with its id. If no label has a prompt's id, the label with the prompt's question counts.
-    If the ids match, and both the prompt and the label have a question, it is an error if the questions differ. The
-    object also remembers which labels and prompts have matched.
+    A label is for the prompt that has its id. If no label has a prompt's id, the label for the prompt's question is
+    used. If the ids are the same, but the label has a question and it is not the prompt's, that is an error. The object
+    also remembers which labels and prompts have matched.
     """
 
     def __init__(
