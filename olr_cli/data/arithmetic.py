@@ -34,9 +34,9 @@ SPLIT_ENDS: dict[Split, float] = {"train": 0.8, "validation": 0.9, "test": 1.0}
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """Addition or subtraction: its symbol, the right answers, and where a question needs a carry or borrow.
+    """Addition or subtraction: its symbol, and functions that compute the answer and find carries or borrows.
 
-    `solve` takes two operands, and `crosses` takes two digits. Both functions also take arrays of numbers.
+    Both functions take numbers or arrays of numbers.
     """
 
     symbol: str
@@ -103,10 +103,10 @@ def toy_kind(model_path: str) -> KindName | None:
 
 
 def mixture_note(model_path: str) -> str | None:
-    """Return the sentence that belongs below the results of a toy policy, or None for any other model.
+    """Return the sentence to show below the results of a toy policy, or None for any other model.
 
-    The sentence says that the policy's wrong answers are systematic, because its warm-up mixed a right and a wrong
-    procedure.
+    A toy policy is one of `TOYS`, such as ``builtin:addition-easier``. It was first trained on a mixture of a right and
+    a wrong way to calculate. The sentence warns that its wrong answers are therefore systematic.
     """
     if toy_kind(model_path) is None:
         return None
@@ -134,16 +134,18 @@ def expressions(kind: KindName, size: int, seed: int, split: Split) -> list[Expr
 def rephrasing(expression: Expression, split: Split) -> Expression | None:
     """Return another expression of the same kind and split with the same answer, or None if there is none.
 
-    ``127+456=`` may become ``448+135=``: an addition a+b becomes (b-c)+(a+c) for some number c, and a subtraction a-b
-    becomes (a+c)-(b+c). All such expressions in the split are equally likely, and the choice depends on `expression`
-    alone. If the split has no such expression, but has ``b+a``, that one is returned.
+    An addition a+b becomes (b-c)+(a+c) for some number c, and a subtraction a-b becomes (a+c)-(b+c). So ``127+456=``
+    may become ``448+135=``. All such expressions in the split are equally likely, and the choice depends on
+    `expression` alone. If the split has none, but has ``b+a``, that one is returned.
 
-    A question in words ("what is 123 plus 456?") would be no rephrasing for the built-in policies: they can only read
-    digits and one operator.
+    The rephrasing is no question in words, because the built-in policies can only read digits and one operator.
 
-    A procedure that drops carries gives the same wrong answer to both expressions in 48 % of additions and 56 % of
-    subtractions. If b+a were always returned, additions would have 100 %. In the training split, 4 of 560,980 additions
-    (such as ``999+999=``) and 1 of 215,639 subtractions have no rephrasing.
+    It is not simply ``b+a``, because a policy that drops carries gives ``a+b`` and ``b+a`` the same wrong answer. To
+    the expressions returned here, such a policy gives the same wrong answer in only 48 % of additions and 56 % of
+    subtractions.
+
+    In the training split, 4 of 560,980 additions (such as ``999+999=``) and 1 of 215,639 subtractions have no
+    rephrasing.
     """
     ordered, starts = _by_answer(expression.kind, split)
     same_answer = ordered[starts[expression.answer] : starts[expression.answer + 1]]
@@ -161,7 +163,8 @@ def arithmetic_prompts(
 ) -> list[Prompt]:
     """Return `size` different prompts of a built-in set with clean labels, in an order drawn by `seed`.
 
-    If `size` is None, 400 prompts are returned. A few-shot task whose split is smaller then returns the whole split.
+    If `size` is None, 400 prompts are returned. The few-shot sets (`FEW_SHOT`) are small: a split of theirs that has
+    fewer prompts is then returned whole.
 
     Raises:
         UserError: the split has fewer than `size` prompts.
@@ -242,11 +245,11 @@ def split_members(kind: KindName, split: Split) -> NDArray[np.int64]:
 
 @functools.lru_cache(maxsize=8)
 def _by_answer(kind: KindName, split: Split) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the expressions of a split sorted by answer, and the position at which each answer starts.
+    """Return the expressions of a split sorted by answer, and the index at which each answer starts.
 
-    The first array holds each expression as a number, such as 123456 for ``123+456=``. The second array holds positions
-    in the first. Its item at index a is the position of the first expression with the answer a, and its item at index a
-    + 1 is the position after the last one.
+    Returns:
+        Two arrays, `ordered` and `starts`. `ordered` holds each expression as a number, such as 123456 for
+        ``123+456=``. The expressions with the answer n are ``ordered[starts[n] : starts[n + 1]]``.
     """
     members = split_members(kind, split)
     answers = OPERATIONS[kind].solve(*np.divmod(members, 1000))

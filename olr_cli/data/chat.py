@@ -134,10 +134,10 @@ def completion_text(completion: str | Iterable[Any] | None) -> str:
 
 
 def as_text(value: Any) -> str | None:
-    """Encode a prompt as one string, which `turns_of` can decode; return None if it is neither a text nor messages.
+    """Encode a prompt as one string, which `turns_of` can decode; return None if it is no prompt.
 
-    A text stays unchanged. Messages become JSON after a control character, by which they are recognised. For an empty
-    list, None is returned.
+    A text stays unchanged. A list of chat turns becomes JSON after a control character, by which `turns_of` recognises
+    it. For an empty list and for any other value, None is returned.
     """
     if isinstance(value, str):
         return value
@@ -153,9 +153,9 @@ def turns_of(text: str) -> tuple[Message, ...]:
 
 
 def ending(turns: Sequence[Message]) -> str:
-    """Return the content of the last turn, or an empty text if there are no turns.
+    """Return the text that comes right before the response: the content of the prompt's last turn.
 
-    A response continues the prompt there. What a chat template adds after the last turn is not included.
+    Without turns, the text is empty. What a chat template adds after the last turn is not included.
     """
     return turns[-1].content if turns else ""
 

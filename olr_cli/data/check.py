@@ -342,9 +342,10 @@ def _columns_of(
 
 
 def _in_other_columns(rows: Rows, kept: Container[int]) -> Iterator[Finding]:
-    """Yield findings on labels that another column makes doubtful, such as a unit or a mark that the row is not valid.
+    """Yield findings about labels that a value in another column of the row makes doubtful.
 
-    Only rows whose numbers are in `kept` are in these findings.
+    Such a value is a unit with a power of ten, or a mark that the row is not valid. Only rows whose numbers are in
+    `kept` are in these findings.
     """
     for kind, pairs in gathered(beside(rows)).items():
         # Through a dict, because two columns may say the same about a row.
@@ -408,7 +409,7 @@ def _findings(
         *rejected,
         _of_groups("conflict", conflicting, origins),
         *_unlike_an_answer(labels),
-        *_questions_and_labels(prompts, labels, cells, judge),
+        *_row_findings(prompts, labels, cells, judge),
         _of_groups("repeat", agreeing, origins),
     ]
 
@@ -417,8 +418,10 @@ def _without_an_answer(prompts: Sequence[Asked]) -> tuple[list[Finding], list[La
     """Return findings on labels that are no answers, and (row number, label) for all labels that are answers.
 
     Four kinds of label are no answers: a missing one, a placeholder such as ``N/A``, tests of a program, and the
-    sentinel, which is the text by which noise replaces a label. If the label before the noise is known, it is checked
-    too. A row with the sentinel may therefore be in both results.
+    sentinel. The sentinel is the text by which noise replaces a label.
+
+    If noise has replaced a label and the label from before is known, both are looked at. The row is then in the finding
+    about sentinels, and its earlier label may still be among the answers.
     """
     rows: defaultdict[str, list[Labelled]] = defaultdict(list)
     for row, prompt in prompts:
@@ -483,14 +486,14 @@ def _unlike_an_answer(labels: Sequence[Labelled]) -> Iterator[Finding]:
         yield _found("decimal_comma", commas)
 
 
-def _questions_and_labels(
+def _row_findings(
     prompts: Sequence[Asked], labels: Sequence[Labelled], cells: Sequence[Any], judge: Judge
 ) -> Iterator[Finding]:
     """Yield the findings about single rows: doubtful labels, missing figures, questions inside a chat template.
 
     Args:
         prompts: (row number, prompt) pairs.
-        labels: (row number, label) pairs.
+        labels: (row number, label) pairs of those rows whose label is an answer.
         cells: for every row of the file, the label as it is stored.
         judge: the grader, which compares the boxed answers within a worked solution.
     """
@@ -506,7 +509,7 @@ def _questions_and_labels(
         example = (row, f"{shown}: {question_by_row[row]}")
         doubtful += [(kind, example) for kind in doubts(question_by_row[row], written)]
     by_kind = gathered(doubtful)
-    yield _changed(question_by_row, prompts, labels)
+    yield _spreadsheet_finding(question_by_row, prompts, labels)
     yield from (_found(kind, by_kind[kind]) for kind in KINDS if kind in by_kind)
     figures = [(row, text) for row, text in question_by_row.items() if _lacks_figure(text)]
     yield _found("no_figure", figures)
@@ -531,12 +534,13 @@ def _questions(prompts: Sequence[Asked]) -> dict[int, str]:
     return {row: question_of(prompt.messages) for row, prompt in prompts}
 
 
-def _changed(
+def _spreadsheet_finding(
     questions: Mapping[int, str], prompts: Sequence[Asked], labels: Sequence[Labelled]
 ) -> Finding:
-    """Return the finding about labels that a spreadsheet may have changed, as it changes 1/2 to a date.
+    """Return the finding about labels that a spreadsheet may have changed, for example from 1/2 to a date.
 
-    A number that may be a date counts only if the file has other traces of a spreadsheet, such as the label ``#REF!``.
+    A label of five digits may also be a date, stored as a number. It counts only if the file has other traces of a
+    spreadsheet, such as the label ``#REF!``.
 
     Args:
         questions: row number -> question.
@@ -599,7 +603,7 @@ def label_notes(
         *lacking,
         *rejected,
         *_unlike_an_answer(labels),
-        _changed(_questions(numbered), numbered, labels),
+        _spreadsheet_finding(_questions(numbered), numbered, labels),
         *other_findings,
     )
     findings_to_show = [it for it in findings if it.rows and it.kind != "sentinel"]

@@ -214,16 +214,18 @@ def _shows(question: str, options: Options) -> bool:
 _Form: TypeAlias = Callable[[str, Options], str | None]
 
 
-def _by_letter(label: str, options: Options) -> str | None:
-    """Return the letter of the option that a label names, or None if it names none.
+def _read_letter(label: str, options: Options) -> str | None:
+    """Read a label that is an option's letter or name; return the letter, or None if no option fits.
 
-    The label may be the letter itself, such as ``(b)``, or the option's name in the file. A label with several letters
-    gives all of them: ``A, C``.
+    An option's name is what the file calls it, such as ``1`` or ``B``. Brackets are ignored: ``(b)`` gives ``B``. A
+    label with several letters gives all of them: ``A, C``.
     """
     size = len(options.texts)
     if letters := letters_in(label):
         return ", ".join(letters) if max(letters) <= ascii_uppercase[size - 1] else None
-    return _named(label.strip("()[]. "), options.names) or option_letter(label, size)
+    return _matching_letter(label.strip("()[]. "), options.names) or option_letter(
+        label, size
+    )
 
 
 def letters_in(label: str) -> list[str]:
@@ -231,11 +233,11 @@ def letters_in(label: str) -> list[str]:
     return re.findall("[A-J]", label) if _SEVERAL.fullmatch(label.strip()) else []
 
 
-def _named(label: str, names: Iterable[str]) -> str | None:
-    """Return the letter of the option with a name, or None if no option or more than one has it.
+def _matching_letter(label: str, names: Iterable[str]) -> str | None:
+    """Return the letter of the option that a label names, or None if it fits no option or more than one.
 
-    `label` is the name to look for. `names` are the names of all options, and the first one's letter is A. Case and
-    white space are ignored.
+    `names` has one text for each option, from A on, to compare with the label: the option's name, content or number.
+    Case and white space are ignored.
     """
     letters = [
         letter
@@ -252,10 +254,10 @@ def _plain(text: str) -> str:
 
 _LETTERS = "letters of options"
 _FORMS: Mapping[str, _Form] = {
-    _LETTERS: _by_letter,
-    "texts of options": lambda label, options: _named(label, options.texts),
-    "numbers of options counted from 0": lambda label, options: _named(label, options.numbers(0)),
-    "numbers of options counted from 1": lambda label, options: _named(label, options.numbers(1)),
+    _LETTERS: _read_letter,
+    "texts of options": lambda label, options: _matching_letter(label, options.texts),
+    "numbers of options counted from 0": lambda label, options: _matching_letter(label, options.numbers(0)),
+    "numbers of options counted from 1": lambda label, options: _matching_letter(label, options.numbers(1)),
 }  # fmt: skip
 """Form of the labels in a column -> function that reads one as a letter; the first of equally good forms counts."""
 
@@ -265,10 +267,12 @@ def option_labels(
 ) -> tuple[list[str | None], list[str]]:
     """Read each row's label, as a letter if the row has options; return the labels, and notes on how they were read.
 
-    A label may be a letter, the text of an option, or its number, counted from 0 or from 1. All labels of a column are
-    read in the same form. The ending of `choices_path` may give this form (``options from 1``). Otherwise, it is the
-    form in which most labels name an option. A label that names none in this form may still be the text of an option;
-    if not, it stays as it is. If less than half of the labels name an option in any form, all labels stay as they are.
+    All labels of a column are read in one form: as letters, as texts of options, or as numbers counted from 0 or from
+    1. The ending of `choices_path` may give the form (``options from 1``). If it does not, it is the form in which most
+    labels name an option.
+
+    A label that names no option in this form may still be the text of an option; if not, it stays as it is. If every
+    form fits less than half of the labels, all labels stay as they are.
 
     Args:
         rows: the rows.
@@ -293,14 +297,14 @@ def option_labels(
     first = _FROM.search(choices_path)
     forms = [name for name in _FORMS if first is None or name.endswith(first[0])]
     place = f"{rows.place}: the labels in '{path}'"
-    form, letters = _read_alike([*chosen.values()], forms, place)
+    form, letters = _best_form([*chosen.values()], forms, place)
     if form is None:
         return labels, [
             f"most labels in '{path}' name no option, and are read as they stand"
         ]
     for row, letter in zip(chosen, letters, strict=True):
         label, options = chosen[row]
-        labels[row] = letter or _named(label, options.texts) or label
+        labels[row] = letter or _matching_letter(label, options.texts) or label
     given = {labels[row] for row in chosen}
     are_one = (
         f"; all are {labels[next(iter(chosen))]}" if len(given) < 2 < len(chosen) else ""
@@ -308,28 +312,29 @@ def option_labels(
     return labels, [f"the labels in '{path}' are read as {form}{are_one}"]
 
 
-def _read_alike(
-    chosen: Sequence[tuple[Any, Any]], forms: Sequence[str], place: str
+def _best_form(
+    pairs: Sequence[tuple[Any, Any]], forms: Sequence[str], place: str
 ) -> tuple[str | None, list[str | None]]:
     """Find the form in which most labels name an option; return its name, and each label as a letter.
 
-    The letter is None where a label names no option in this form. If every form fits less than half of the labels, the
-    name is None and the list of letters is empty.
+    A form is a way to name options, such as by their letters or by their texts (`_FORMS`). The letter is None where a
+    label names no option in the form that is found. If every form fits less than half of the labels, the name is None
+    and the list of letters is empty.
 
     Args:
-        chosen: (label, options of its question) pairs.
+        pairs: (label, options of its question) pairs.
         forms: names of the forms to try, such as ``texts of options``.
-        place: description of the labels for the error.
+        place: beginning of the error, such as ``f.csv: the labels in 'answer'``.
 
     Raises:
         UserError: two forms fit equally well and give different letters.
     """
     readings = {
-        form: [_FORMS[form](label, options) for label, options in chosen] for form in forms
+        form: [_FORMS[form](label, options) for label, options in pairs] for form in forms
     }
     fits = {form: sum(map(bool, letters)) for form, letters in readings.items()}
     best = max(fits, key=lambda form: fits[form])
-    if fits[best] * 2 < len(chosen):
+    if fits[best] * 2 < len(pairs):
         return None, []
     # Letters have no rivals: if the file itself names its options 1, 2, …, a number is such a name, and it does not
     # matter from where other files count.

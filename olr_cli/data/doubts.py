@@ -146,7 +146,7 @@ def doubts(question: str, label: str) -> set[str]:
         kinds.add("cut")
     label = ends_of(label)
     # All whole numbers match the same patterns, so that the cache needs one entry for them.
-    about = _doubts_about("1" if is_number else label)
+    about = _possible_doubts("1" if is_number else label)
     kinds |= {kind for kind, in_question in about if in_question(question)}
     others = _OF_NUMBERS if is_number else _OTHERS
     kinds |= {kind for kind, is_so in others if is_so(question, label)}
@@ -167,10 +167,11 @@ def is_changed(question: str, label: str) -> bool:
 
 
 @functools.lru_cache(1 << 16)  # the same labels are frequent
-def _doubts_about(label: str) -> list[tuple[str, Callable[[str], Any]]]:
-    """Return (kind of finding, search of the question) for each kind whose pattern the label matches.
+def _possible_doubts(label: str) -> list[tuple[str, Callable[[str], Any]]]:
+    """Return the kinds of findings that a label may have, each with a test that its question must pass as well.
 
-    The finding holds only if its search, which is a function, also finds something in the question.
+    The result is a list of (kind, test) pairs. A test is a function of the question. The label has a finding of the
+    kind if the test returns something true.
     """
     return [
         (kind, in_question) for kind, in_label, in_question in _IN_BOTH if in_label(label)
@@ -199,16 +200,16 @@ is_day = re.compile(rf"\s*{_DAY}\s*").fullmatch
 """Match a label that may be a date which a spreadsheet shows as a number."""
 
 
-def _search(pattern: str, longest: int = LONGEST_READ) -> Callable[[str], Any]:
+def _searcher(pattern: str, longest: int = LONGEST_READ) -> Callable[[str], Any]:
     """Return a function that searches a text for a pattern.
 
-    Of a text with more than `longest` characters, it searches only the beginning and the end.
+    If the text has more than `longest` characters, the function searches only its beginning and its end.
     """
     search = re.compile(pattern, re.DOTALL).search
     return lambda text: search(ends_of(text, longest))
 
 
-_PRICE = _search(r"^\W*(?:\$\s*[-+]?[\d.]|\d[\d.,]*\s*\$\W*$)")
+_PRICE = _searcher(r"^\W*(?:\$\s*[-+]?[\d.]|\d[\d.,]*\s*\$\W*$)")
 """Search for a price such as ``$108``, ``-$3.50 a day`` or ``12 $``: its single dollar sign opens no formula."""
 
 
@@ -320,12 +321,16 @@ def _is_told(question: str, label: str) -> bool:
     return label == question or (answer and answer.strip("$ ")) == label.strip("$ ")
 
 
-_IS_CODE = _search(_CODE)
-_MADE = [(re.compile(in_label).fullmatch, _search(asked)) for in_label, asked in _CHANGED]
+_IS_CODE = _searcher(_CODE)
+_MADE = [(re.compile(in_label).fullmatch, _searcher(asked)) for in_label, asked in _CHANGED]
 _IN_EITHER = [(kind, re.compile(pattern).search) for kind, pattern in _DAMAGED]
 _IN_BOTH = [
-    # Only questions need `_search`: `doubts` has already cut the label to its ends.
-    (kind, re.compile(in_label, re.DOTALL).search, _search(in_question, _LONGEST_QUESTION))
+    # Only questions need `_searcher`: `doubts` has already cut the label to its ends.
+    (
+        kind,
+        re.compile(in_label, re.DOTALL).search,
+        _searcher(in_question, _LONGEST_QUESTION),
+    )
     for kind, in_label, in_question in _UNFIT
 ]
 _OTHERS = [

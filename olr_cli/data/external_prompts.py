@@ -22,9 +22,9 @@ Chat: TypeAlias = Sequence[Mapping[str, Any]]
 
 
 class ExternalPrompts:
-    """The prompts of another trainer, which passes some of its prompts in each call.
+    """The prompts of another trainer, which passes them in batches, one in each call of `of_call`.
 
-    A prompt that comes without an id gets an id made from its question, and keeps it in later calls.
+    If a prompt comes without an id, its id is made from its question. It gets the same id whenever it comes again.
     """
 
     def __init__(self) -> None:
@@ -109,10 +109,12 @@ class ExternalPrompts:
     ) -> Prompt:
         """Build a prompt from the values that a trainer passes.
 
-        `name` is the prompt's id; if it is None, the prompt gets one. If the noise type is None, it is inferred. For a
-        label that is the sentinel, the text by which noise replaces a label, it is `noise_type_of_sentinel`. For any
-        other label, it depends on whether the label matches the true answer, and stays None without a true answer. A
-        clean prompt without a true answer gets its label as true answer.
+        `name` is the prompt's id; if it is None, the prompt gets one. If the noise type is ``clean`` and there is no
+        true answer, the label becomes the true answer.
+
+        If the noise type is None, it is inferred (`implied_mark`) from the label and the true answer. The sentinel is
+        the text by which noise replaces a label, and a prompt with this label gets the type `noise_type_of_sentinel`.
+        For any other label, the type stays None if there is no true answer.
 
         Raises:
             UserError: the noise type is unknown.

@@ -31,7 +31,7 @@ FEW_SHOT_SPLIT_ENDS = {"train": 0.5, "validation": 0.65, "test": 1.0}
 
 @dataclass(frozen=True, slots=True)
 class FewShotTask:
-    """A built-in task: questions about a few numbers, whose order does not change the answer."""
+    """A built-in task: each question names a few numbers, and their order does not change the answer."""
 
     examples: str
     """Solved lines, which precede every question."""
@@ -47,7 +47,10 @@ class FewShotTask:
 
 
 def _pairs(large: range, small: range) -> list[tuple[int, int]]:
-    """Return each pair of a number from `large` and one from `small` once, the smaller number of a pair first."""
+    """Return all pairs of a number from `large` and a number from `small`, sorted and without duplicates.
+
+    In each pair, the smaller number comes first, so that (3, 5) and (5, 3) are the same pair.
+    """
     return sorted({(min(pair), max(pair)) for pair in product(large, small)})
 
 
@@ -101,7 +104,7 @@ def few_shot_prompts(
 
 @functools.cache
 def split_questions(name: FewShotName, split: str) -> list[tuple[int, ...]]:
-    """Return the numbers of each question of a split, in the order in which the question names them.
+    """Return the questions of a split, each as the numbers that it names, in the order in which it names them.
 
     A question is in no split if it is one of the solved examples, even with its numbers in another order.
     """

@@ -24,13 +24,14 @@ def interchange_table(
 ) -> pa.Table:
     """Return a table with all columns of `rows` and all columns of the interchange format, which verl reads too.
 
-    The column `data_source` is always made from `prompts`. Any other column of the format is made from `prompts` only
-    if `rows` lack it, or if it should hold messages and does not.
+    If `rows` have a column or a field of the format, it is kept; if not, it is made from `prompts`. There are two
+    exceptions. `data_source` is always made from `prompts`, and so is a column of messages if that of `rows` holds
+    plain texts.
 
     Args:
         rows: the source's rows, one for each prompt.
         prompts: the prompts of the rows.
-        split: value of `extra_info.split`, unless the rows have one.
+        split: value of `extra_info.split` for rows that have none.
         has_other_ids: whether the prompts' ids replace those in `extra_info.index`.
     """
     size = len(prompts)
@@ -79,9 +80,10 @@ def prompt_set(prompts: Sequence[Prompt], source: str, split: str = "train") -> 
 def _message_column(
     column: Any, turns_of_rows: Sequence[Sequence[Message] | None]
 ) -> pa.Array:
-    """Return `column` if it holds lists or structs; if it does not, or is None, return a column of chat turns.
+    """Return a column of messages: `column` if it holds lists or structs, else a new one made from chat turns.
 
-    `turns_of_rows` has the chat turns of each row, None where a row has none.
+    `column` is None if the source has no such column. `turns_of_rows` has the chat turns of each row for the new
+    column, None where a row has none.
     """
     if column is not None and pa.types.is_nested(column.type):
         return column
@@ -143,7 +145,7 @@ def with_fields(column: Any, fields: Mapping[str, pa.Array], *, replace: bool) -
 def index_column(prompt_ids: Sequence[str]) -> pa.Array:
     """Return prompt ids as a column of integers if all are whole numbers such as ``7``, else as a column of texts.
 
-    An integer would change an id such as ``007``. If there is one, all ids become texts.
+    An id such as ``007`` would lose its zeros as an integer. If there is such an id, all ids become texts.
     """
     # An id such as `007` stays a text, and with it all others, or it would come back from the file as `7`.
     if all(

@@ -89,7 +89,8 @@ def _values(text: str) -> Iterator[Any]:
 def _rows_within(value: Any, file: Path) -> list[Any] | None:
     """Return the rows that a JSON value holds, or None if the value is itself one row.
 
-    The value may have any layout in this module's table, such as an array of rows or an object of columns.
+    The value may be an array of rows, an object of columns, a log of inspect_ai, or have any other layout that the
+    docstring of this module lists.
 
     Raises:
         UserError: the value has several lists of rows; the message names `file`.
@@ -103,7 +104,7 @@ def _rows_within(value: Any, file: Path) -> list[Any] | None:
             keys = [*map(str, names)]
             return [dict(zip(keys, row, strict=True)) for row in rows]
         case {"samples": [*samples], "eval": {**about}} if {*map(type, samples)} <= {dict}:
-            return [_sample(it) | {"model": about.get("model")} for it in samples]
+            return [_without_unread(it) | {"model": about.get("model")} for it in samples]
         case {} if value and all(map(str.isdecimal, value)):
             return [*value.values()]
         case {} if not value.keys().isdisjoint(PROMPT_COLUMNS):
@@ -116,8 +117,9 @@ def _rows_within(value: Any, file: Path) -> list[Any] | None:
 def _rows_of_columns(value: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     """Return the rows of an object of columns, or None if the object is itself one row.
 
-    An object of columns has a usual name for the column of questions (`PROMPT_COLUMNS`) among its keys. Its values are
-    all lists of the same length, or all objects with the same keys, which then number the rows.
+    In an object of columns, the keys are the columns' names. The values are all lists of the same length, or all
+    objects with one key for each row: ``{"0": "What?", "1": "Who?"}``. `value` must have a key that is a usual name for
+    the column of questions (`PROMPT_COLUMNS`).
     """
     question = next(value[name] for name in PROMPT_COLUMNS if name in value)
     columns = {
@@ -157,8 +159,11 @@ def _only_list(value: Mapping[str, Any], file: Path) -> list[Any] | None:
     return next(iter(lists.values()), None)
 
 
-def _sample(sample: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a sample of inspect_ai without its fields that are never read, which may be large."""
+def _without_unread(sample: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a sample of inspect_ai without its fields that are never read, which may be large.
+
+    A sample is the record of one question in an evaluation.
+    """
     return {name: it for name, it in sample.items() if name not in _UNREAD}
 
 
@@ -178,7 +183,7 @@ def _archived(file: Path) -> dict[str, Any]:
             start = members.get("header.json") or members.get("_journal/start.json")
             about = parsed(_content(archive, start)) if start else {}
             samples = [
-                _sample(parsed(_content(archive, info)))
+                _without_unread(parsed(_content(archive, info)))
                 for name, info in members.items()
                 if name.startswith("samples/") and name.endswith(".json")
             ]

@@ -107,8 +107,8 @@ def json_table(
 ) -> pa.Table:
     """Build a table from JSON objects, one row each, with a column for each key of `names`; None stands for all keys.
 
-    A column that mixes numbers and texts becomes text. If a column also holds lists, its single values become lists.
-    `place` names the file in errors.
+    A column that mixes numbers and texts becomes text. If a column has lists in some rows and single values in others,
+    each single value becomes a list. `place` names the file in errors.
 
     Raises:
         UserError: a column is nested too deeply, mixes types that have no common form, or holds half a surrogate pair.
@@ -135,7 +135,8 @@ def column_of(values: list[Any], place: str, level: int = 1) -> pa.Array:
 
     Args:
         values: the values; None is null.
-        place: name of the column in errors, which ends in a quotation mark.
+        place: file and column for errors, such as ``f.json: 'answer'``. It must end in the quotation mark, because the
+            names of nested fields are inserted before this mark.
         level: depth of nesting, from 1.
 
     Raises:
@@ -168,8 +169,8 @@ def column_of(values: list[Any], place: str, level: int = 1) -> pa.Array:
 def _struct_array(values: list[Any], place: str, level: int) -> pa.Array:
     """Convert a list of objects and None to an array of structs; each struct has the fields of all objects.
 
-    If no object has a field, all values of the array are null. `place` names the column in errors, and `level` is its
-    depth of nesting.
+    A field that an object lacks is null. If all objects are empty, the array has only nulls. `place` and `level` are
+    those of `column_of`.
     """
     names = list(dict.fromkeys(chain.from_iterable(filter(None, values))))
     # Parquet cannot store a struct without fields, so a column of empty objects is a column of nulls.
@@ -192,7 +193,7 @@ def _struct_array(values: list[Any], place: str, level: int) -> pa.Array:
 def _list_array(values: list[Any], place: str, level: int) -> pa.Array:
     """Convert a list of lists and None to an array of lists, whose items all have one type.
 
-    `place` names the column in errors, and `level` is its depth of nesting.
+    `place` and `level` are those of `column_of`.
     """
     items = column_of(
         [item for value in values if value for item in value], place, level + 1

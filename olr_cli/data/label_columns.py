@@ -106,8 +106,8 @@ def column_notes(rows: Rows, columns: Mapping[str, str]) -> Iterator[str]:
 def beside(rows: Rows) -> Iterator[tuple[str, tuple[int, str]]]:
     """Yield (kind, (row, text)) for each value in a column of units or of validity that makes a label doubtful.
 
-    The kind of finding is ``scale`` for a unit with a power of ten, and ``not_valid`` for a row that is marked as not
-    valid. `row` is the row's index, and `text` is the column and the value, as in ``unit: 10^3 m``.
+    A unit with a power of ten gives the kind of finding ``scale``. A mark that the row is not valid gives
+    ``not_valid``. `row` is the row's index, and `text` is the column and the value, as in ``unit: 10^3 m``.
     """
     for path in rows.paths:
         for kind, name, is_found in _BESIDE:

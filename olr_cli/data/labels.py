@@ -136,7 +136,9 @@ def label_of(cell: Any) -> str | None:
 
 
 def read_labels(rows: Rows, path: str | None) -> list[str | None]:
-    """Return the label of every row at a path, None where it is missing or blank; if `path` is None, all are None.
+    """Read a column of labels; return one label for each row, None where it is missing or blank.
+
+    `path` names the column. If it is None, there is no such column, and all labels are None.
 
     Raises:
         UserError: a cell cannot be a label.

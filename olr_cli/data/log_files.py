@@ -179,10 +179,9 @@ def natural(name: str) -> list[Any]:
 
 
 def numbered(files: Sequence[Path]) -> Iterator[tuple[Path, int]]:
-    """Yield each file with its step.
+    """Yield each file with its step, which is the first number after the beginning that all paths share.
 
-    The step is the first number in the path after the beginning that all paths share. If a path has no such number, or
-    if there is only one file, the step is the file's position in `files`, from 1.
+    If a path has no such number, or if there is only one file, the step is the file's position in `files`, from 1.
     """
     texts = [str(file) for file in files]
     # The common prefix may end within a number, as for 12 and 13: go back to the number's first digit.

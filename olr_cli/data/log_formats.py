@@ -189,10 +189,10 @@ def recognised(names: Collection[str]) -> LogFormat:
 
 
 def is_of_others(names: Collection[str]) -> bool:
-    """Return whether a table was written by another program and has both responses and a column `answer`.
+    """Return whether a table of another program has both responses and a column `answer`.
 
-    In such a table, the column `answer` holds right answers. In olr's own tables, it holds the answers that responses
-    claim. `names` are the table's columns.
+    The column `answer` then holds right answers. In olr's own tables, it holds the answers that responses claim.
+    `names` are the table's columns, by which olr's own tables are recognised.
     """
     responses = {*OF_ROLLOUTS["response"].known, *OF_ROLLOUTS["response"].likely}
     is_ours = {"prompt_id", "visit", "answer_class"}.intersection(names)

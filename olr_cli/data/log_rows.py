@@ -150,9 +150,9 @@ def _rewards(rewards: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
 def _of_inspect(row: _Row) -> list[_Row]:
     """Return a list with the rollout of a sample of inspect_ai; a sample that ended in an error has no response.
 
-    The options of a multiple-choice question become lines below it, and its target letters become one right answer,
-    such as ``A, C``. For any other question with several targets, each target is right. `scores.NAME` is the score by
-    the scorer NAME, as a number.
+    A sample is the record of one question in an evaluation. The options of a multiple-choice question become lines
+    below it, and its target letters become one right answer, such as ``A, C``. For any other question with several
+    targets, each target is right. `scores.NAME` is the score by the scorer NAME, as a number.
     """
     prompt, target, output = row["input"], row["target"], row["output"]
     if options := row.get("choices"):

@@ -46,10 +46,11 @@ class Layout:
 
     @property
     def verdict(self) -> str | None:
-        """The column of rewards that says whether the answer is right, or None if that is not clear.
+        """The name of the column of rewards that says whether the answer is right, or None if none clearly does.
 
-        If there is only one column of rewards, it is this one. If there are several, it is the only one whose name
-        speaks of correctness. If the file has a column `is_correct`, the verdict is None.
+        If there is only one column of rewards, it is this one. If there are several, it is the one whose name speaks of
+        correctness, such as ``accuracy``. If several names do or none does, the result is None. It is also None if the
+        file has a column `is_correct`, which says the same.
         """
         candidates = [
             name
@@ -101,7 +102,13 @@ _OF_VERDICTS: Mapping[str, type[pl.DataType]] = {
 
 
 def _typed(rows: Rows, name: str, path: str) -> pl.Series:
-    """Return the column at a path as a series called `name`, in the type that olr uses for columns of that name."""
+    """Return the column at a path as a series called `name`, in the type that olr uses for columns of that name.
+
+    `name` is a name in `COLUMNS`. Blank texts become null, except in `response`, where an empty text is a response.
+
+    Raises:
+        UserError: a value does not fit the type.
+    """
     if name in _OF_VERDICTS or name in STATISTICS:
         return _numeric(rows, name, path)
     is_flat = path in rows.table.column_names and not pa.types.is_nested(
@@ -122,13 +129,19 @@ def _typed(rows: Rows, name: str, path: str) -> pl.Series:
         texts = _as_labels(texts)
     is_given = texts.str.strip_chars() != ""
     given = pl.select(pl.when(is_given).then(texts).alias(name)).to_series()
-    return _whole(given, pl.Int64(), rows.place) if name in ("visit", "step") else given
+    return (
+        _as_integers(given, pl.Int64(), rows.place) if name in ("visit", "step") else given
+    )
 
 
 def _numeric(rows: Rows, name: str, path: str) -> pl.Series:
-    """Return the column at a path as a series of numbers, or of true and false, called `name`.
+    """Return the column at a path as a series called `name`, which has numbers or true and false.
 
-    `is_correct` may hold numbers or true and false, and has the type null if it is empty.
+    The type depends on `name`. `truncated` becomes true and false, and `tokens` becomes whole numbers. `is_correct`
+    keeps true and false or becomes floats; if it is empty, its type is null. Any other column becomes floats.
+
+    Raises:
+        UserError: a value is no number.
     """
     if name in _OF_VERDICTS and path in rows.table.column_names:
         column = rows.table.column(path)
@@ -143,7 +156,7 @@ def _numeric(rows: Rows, name: str, path: str) -> pl.Series:
     numbers = pl.Series(name, rows.numbers(path))
     if name == "truncated":
         return numbers > 0
-    return _whole(numbers, pl.Int32(), rows.place) if name == "tokens" else numbers
+    return _as_integers(numbers, pl.Int32(), rows.place) if name == "tokens" else numbers
 
 
 def _as_labels(texts: pl.Series) -> pl.Series:
@@ -158,8 +171,11 @@ def _as_labels(texts: pl.Series) -> pl.Series:
     return texts.replace({text: label for text, label in labels.items() if label != text})
 
 
-def _whole(column: pl.Series, dtype: pl.DataType, place: str) -> pl.Series:
-    """Convert a column to a type of whole numbers; raise UserError if that changes a value."""
+def _as_integers(column: pl.Series, dtype: pl.DataType, place: str) -> pl.Series:
+    """Convert a column to the type `dtype` of integers; raise UserError if that changes a value.
+
+    `place` names the file in the error.
+    """
     try:
         whole = column.cast(dtype)
     except pl.exceptions.PolarsError:
@@ -330,10 +346,10 @@ def _with_groups(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.Expr, list[str]]:
     """Find out which rollouts are one visit, that is one group that was sampled for a prompt together.
 
     Returns:
-        The rows, an expression and a list of notes. The expression has one value for each visit of a prompt, and a
-        larger one for a later visit. If a step may hold several visits of a prompt, the rows get the column `_group`,
-        which the expression uses. The list has a note if only the number of rollouts shows that a step holds several
-        visits; otherwise it is empty.
+        The rows, an expression and a list of notes. The expression has the same value in all rollouts of a visit, and a
+        larger one in a later visit of the prompt. It may use a column `_group`; this column is then added to the rows.
+        The list has one note if only the number of rollouts shows that a step holds several visits; otherwise it is
+        empty.
     """
     if "visit" in rows.columns:
         return rows, pl.col("visit"), []
@@ -390,9 +406,11 @@ def with_verdicts(rows: pl.DataFrame, layout: Layout) -> tuple[pl.DataFrame, lis
 def _verdicts(column: pl.Series) -> tuple[list[pl.Series], list[str]]:
     """Convert numbers to verdicts; return a list with one boolean series, true for right, and a list of notes.
 
-    The range of the numbers is extended to include 0, and a number above the middle of this range means right. A note
-    states the middle, unless all numbers are -1, 0 or 1. If there are no numbers, there is no series. If there are so
-    many different numbers that they are a score, there is no series either, and a note says so.
+    A number means right if it is above the middle between the lowest and the highest number, where 0 counts as one of
+    the numbers. A note states the middle, unless all numbers are -1, 0 or 1.
+
+    The list of series is empty if there are no numbers. It is also empty if there are so many different numbers that
+    they are a score; a note then says so.
     """
     numbers = column.cast(pl.Float64)
     different = numbers.drop_nulls().unique()

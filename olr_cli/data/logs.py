@@ -130,8 +130,8 @@ def read_log(
         places: files, patterns, or folders of files.
         columns: olr's name of a column (`COLUMNS`) -> its path in the files, as the user sets it; other columns are
             found by their usual names.
-        wanted: olr's names of the columns to read. Without ``response``, responses are read only from files without
-            stored answers.
+        wanted: olr's names of the columns to read. If ``response`` is not among them, responses are read only
+            from files without stored answers.
         extractor: name of the extractor of answers from responses; None for the default extractor of each rollout's
             data source.
         keeps_responses: whether the rows keep `response`.
@@ -180,9 +180,10 @@ def read_log(
 
 
 def _of_first_filter(rows: pl.DataFrame) -> pl.DataFrame:
-    """Keep only the rows of each prompt's first filter, which is a rule by which lm-eval reads answers.
+    """Keep only the rows of each prompt's first filter; rows without a column `filter` stay unchanged.
 
-    The rows of other filters repeat the same responses. Rows without a column `filter` stay unchanged.
+    A filter is a rule by which lm-eval reads the answer in a response. With several filters, lm-eval stores each
+    response several times.
     """
     if "filter" not in rows.columns:
         return rows

@@ -37,9 +37,9 @@ def inject(
 
     Args:
         prompts: N labelled prompts without marks.
-        type: noise type of the marked prompts. The label of an `inactive` prompt matches no answer. The label of an
-            `active` prompt is drawn from its wrong answers, in training or from `wrong_answers`. `mixed` marks prompts
-            of both types.
+        type: noise type of the marked prompts. An `inactive` prompt gets a label that no answer matches. An `active`
+            prompt gets a wrong answer as its label: one of `wrong_answers` or, without this argument, one that training
+            draws later from the rollouts. `mixed` marks prompts of both types.
         ratio: share of prompts to mark; decimal text and decimals count as written, floats as printed.
         seed: random seed of the choice of prompts and of wrong answers.
         active_share: share of the marked prompts that are active, if `type` is mixed.
@@ -168,12 +168,15 @@ def _mark(
     seed: int,
     wrong_answers: Mapping[str, Sequence[str]] | None,
 ) -> Prompt:
-    """Put noise of a type on a prompt, or mark it as clean if the type is None.
+    """Return a prompt with noise of a type, or marked as clean if the type is None.
 
-    The prompt's label so far becomes its true answer, and a clean prompt keeps the label. An inactive prompt gets the
-    sentinel, a text that no answer matches, as its label. So does an active prompt if `wrong_answers` is None.
-    Otherwise, `wrong_answers` is prompt_id -> wrong answers, and an active prompt gets one of its own, drawn by `seed`,
-    as its label. Without any, it gets the sentinel and becomes inactive.
+    In either case, the prompt's label so far becomes its true answer. A clean prompt keeps the label.
+
+    An inactive prompt gets the sentinel as its label, a text that no answer matches. An active prompt also gets the
+    sentinel if `wrong_answers` is None; training then draws its labels.
+
+    If `wrong_answers` (prompt_id -> wrong answers) are given, an active prompt gets one of its wrong answers as its
+    label, drawn by `seed`, and the noise type ``active_frozen``. If it has no wrong answers, it becomes inactive.
     """
     truth = prompt.given_label
     if noise_type is None:

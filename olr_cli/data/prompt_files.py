@@ -121,10 +121,10 @@ def _are_whole_dialogues(rows: Rows, path: str) -> bool:
 
 
 def columns_hint(rows: Rows, named: Mapping[str, str], *, has_choices: bool) -> str:
-    """Return a remedy for errors: a file's columns, and a value of `data.columns` with the likeliest columns.
+    """Return a remedy for an error about columns: the file's columns, and a likely value of `data.columns`.
 
-    The keys of `named` are roles whose columns are known already, such as ``question``, and its values are these
-    columns. `has_choices` says that the questions are multiple-choice.
+    `named` is role -> path, for columns that are known already. A role is what a column holds, such as ``question``.
+    `has_choices` says that the questions are multiple-choice.
     """
     likely = {role: [*names.likely] for role, names in OF_PROMPTS.items()}
     likely["answer"] += CHOICE_LABELS if has_choices else ()
@@ -184,7 +184,11 @@ class Reading:
 
     @property
     def options(self) -> list[str]:
-        """Command-line options that repeat the columns, decimal commas and encoding of these settings."""
+        """The columns, decimal commas and encoding of these settings as options of `olr` commands.
+
+        An example is ``["--columns", "question=q", "--decimal-comma"]``. The list is empty if all three have their
+        defaults.
+        """
         columns = ",".join(f"{role}={path}" for role, path in (self.columns or {}).items())
         words = ["--columns", columns] if columns else []
         words += ["--decimal-comma"] if self.decimal_comma else []
@@ -194,8 +198,9 @@ class Reading:
     def system(self, data_source: str, *, is_question: bool) -> tuple[Message, ...]:
         """Return the system message for a prompt that has none, as a tuple of one turn or no turn.
 
-        If the user has not set `system_prompt`, plain questions get the standard instruction, except in the arithmetic
-        task, and chats get none. `is_question` is true for a plain question and false for a chat.
+        If the user has set `system_prompt`, it is the message; `NO_SYSTEM_PROMPT` stands for no message. If the user
+        has not, plain questions get the standard instruction, and there is no message for chats and in the arithmetic
+        task. `is_question` is true for a plain question and false for a chat.
         """
         if self.system_prompt is not None:
             text = None if self.system_prompt == NO_SYSTEM_PROMPT else self.system_prompt
@@ -344,9 +349,11 @@ def _unseen_notes(rows: Rows, questions: Sequence[Any]) -> list[str]:
 
 
 def _comma_notes(rows: Rows, labels: Sequence[str | None]) -> list[str]:
-    """Return notes on labels read with a decimal comma, and on labels whose comma or point is ambiguous.
+    """Return notes on how commas and points in labels were read, if the user has asked for decimal commas.
 
-    If there are no such labels, the only note says that no label has a decimal comma.
+    Up to three notes count the labels with a decimal comma, the labels with a comma that was read as separating
+    thousands, and the labels with a point that may separate thousands but was read as decimal. If there are no such
+    labels, the only note says that no label has a decimal comma.
     """
     given = [(row, label, with_points(label)) for row, label in enumerate(labels) if label]
     labels_by_reading = {
@@ -395,8 +402,16 @@ def _messages(
 ) -> list[tuple[Message, ...]]:
     """Return the chat turns of every row's question, with a system message in front if there is one.
 
-    A system message in the chat itself comes first. If it has none, the row's own in `systems` is taken and, without
-    one, the default of `reading`. `path` names the column in errors, and `sources` are the rows' data sources.
+    If a chat has a system message of its own, that one counts. If not, the message is that of the row in `systems` or,
+    where this is None, that of `reading.system`.
+
+    Args:
+        rows: the rows, for errors.
+        path: column of the questions, for errors.
+        questions: the question of each row.
+        sources: data source of each row.
+        systems: system message of each row, None where a row has none.
+        reading: the user's settings.
 
     Raises:
         UserError: a question is neither a text nor messages, or has an image where `reading` allows only text.
@@ -484,12 +499,12 @@ def _prompt_ids(
 ) -> tuple[Sequence[str], str | None]:
     """Return each row's id, and the path of the column that holds the ids, or None if no column does.
 
-    If the user has named the column of ids, it is `path`. If not, the first usual column of ids (`ID_COLUMNS`) that has
-    a different id in every row is taken. Without such a column, the ids are `otherwise` or, if that is empty, digests
-    of the questions, which do not depend on the row order.
+    If `path` is not None, the user has named this column. If it is None, the usual columns (`ID_COLUMNS`, or `NUMBERED`
+    if `reading.are_numbered`) are tried, and the first that has a different id in every row is taken.
 
-    With `reading.are_numbered`, only the columns of `NUMBERED` are tried. Without such a column, the ids are row
-    numbers with a digest.
+    If there is no such column, the ids are `otherwise` or, if that is empty, digests of the questions, which do not
+    depend on the row order. With `reading.are_numbered`, they are row numbers with a digest of the question instead,
+    such as ``0-5f2a91c3``.
 
     Raises:
         UserError: an id at `path` is missing or repeated.
@@ -533,9 +548,12 @@ def _marks(
 ) -> list[Mark]:
     """Return the noise type and the true answer of every row, each None where it is unknown.
 
-    A row may name no noise type in a file that has noise. Its noise type and true answer are then inferred from its
-    label and the true answer that it states (`implied_mark`). If the label is the sentinel, the text by which noise
-    replaces a label, the type is `noise_type_of_sentinel`.
+    A noise type that a row states is kept. If the row states none, noise type and true answer are inferred from its
+    label and the true answer that it states (`implied_mark`). The sentinel is the text by which noise replaces a label,
+    and a row with this label gets the type `noise_type_of_sentinel`.
+
+    Nothing is inferred for a row that has neither the sentinel nor a stated true answer, if other rows state their
+    noise types or if all rows are like this one. Both results are then None.
     """
     originals = read_labels(rows, "extra_info.original_ground_truth")
     noise_types = _noise_types(rows)
@@ -591,10 +609,18 @@ def implied_mark(
 ) -> Mark:
     """Infer (noise type, true answer) for a row that names no noise type, in a file where others are marked.
 
-    `original` is the true answer that the row states, or None. If the label is None, the noise type is None. If the
-    label is the sentinel, the text by which noise replaces a label, it is `noise_type_of_sentinel`. For any other
-    label, it is ``clean`` if `original` is None or matches the label, and ``active_frozen`` if not. The inferred true
-    answer is `original` or, for a clean row without one, the label.
+    `original` is the true answer that the row states, or None. The sentinel is the text by which noise replaces a
+    label.
+
+    | label                      | noise type               | true answer |
+    |----------------------------|--------------------------|-------------|
+    | None                       | None                     | `original`  |
+    | the sentinel               | `noise_type_of_sentinel` | `original`  |
+    | any, if `original` is None | clean                    | the label   |
+    | matches `original`         | clean                    | `original`  |
+    | does not match `original`  | active_frozen            | `original`  |
+
+    The first row that applies counts.
     """
     if label is None:
         return None, original

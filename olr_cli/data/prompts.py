@@ -94,7 +94,10 @@ class Prompt:
         return in_percent(self.messages)
 
     def asked(self, label: str) -> Gold:
-        """Pair a label or true answer with whether the question asks for a percentage; the judge needs both."""
+        """Return a label or true answer as a `Gold`, the form in which the judge takes it.
+
+        A `Gold` also says whether the question asks for a percentage.
+        """
         return Gold(label, self.in_percent)
 
     @property
@@ -131,7 +134,7 @@ def in_percent(messages: Sequence[Message]) -> bool:
 
 
 def digested(prompt: Prompt) -> bytes:
-    """Return everything that training sees of a prompt as JSON; a data set's digest is computed from this."""
+    """Return, as JSON, everything that training sees of a prompt; a data set's digest is computed from this."""
     row = [
         prompt.prompt_id,
         pairs(prompt.messages),
@@ -222,9 +225,9 @@ class PromptSet:
         )
 
     def place(self, row: int) -> str:
-        """Return where a prompt is in its source, followed by its id, or only its id if the source is unknown.
+        """Return a prompt's place in the source and its id, such as ``line 33 of f.csv, prompt_id 7``.
 
-        `row` is the prompt's index in this set.
+        If the source is unknown, only the id is returned. `row` is the prompt's index in this set.
         """
         prompt_id = self.prompts[row].prompt_id
         named = f"{self.origins.name(row)}, prompt_id {prompt_id}"

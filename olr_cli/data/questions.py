@@ -168,9 +168,12 @@ class QuestionIndex:
     def find(self, turns: Sequence[Message]) -> Sequence[int]:
         """Return the positions, in the indexed sequence, of the questions that a prompt asks; empty if there are none.
 
-        All the user's turns are compared first. If none match, the prompt's last question alone is compared in two
-        cases. One case is a prompt that is one text with a whole dialogue in a chat template. The other case is a
-        prompt with several user turns, such as solved examples, if the indexed question has only one.
+        First, all the user's turns in the prompt are compared with those in each question. If no question is equal,
+        only the last question in the prompt is compared with the last one in each.
+
+        The second comparison counts in two cases. Either the prompt is one text, in which a chat template has written a
+        whole dialogue. Or the prompt has several user turns, such as solved examples, and the indexed question has only
+        one.
         """
         if same := self._by_all.get(normal_question(turns)):
             return same
@@ -191,14 +194,15 @@ class QuestionIndex:
 
         `places` are positions in the indexed sequence, as `find` returns them.
         """
-        words = _words(turns)
-        return [place for place in places if _words(self._questions[place]) == words]
+        words = _user_texts(turns)
+        return [place for place in places if _user_texts(self._questions[place]) == words]
 
     def find_within(self, texts: Mapping[str, str]) -> dict[str, Sequence[int]]:
-        """Return name -> positions, in the indexed sequence, of the longest question that a text contains.
+        """Find the longest indexed question that each text contains; return name -> positions of that question.
 
-        `texts` is name -> text; a text that contains no indexed question is left out. A question has several positions
-        if it is indexed in several spellings. Punctuation counts: "What is 3+4+5?" does not contain "What is 3+4?".
+        `texts` is name -> text; a text that contains no indexed question is left out. The positions are those in the
+        indexed sequence. There are several if the question is indexed in several spellings. Punctuation counts: "What
+        is 3+4+5?" does not contain "What is 3+4?".
         """
         words = {
             _plain(question_of(self._questions[same[0]])): same
@@ -224,7 +228,7 @@ def _is_dialogue(turns: Iterable[Message]) -> bool:
     return sum(turn.role == "user" for turn in turns) > 1
 
 
-def _words(turns: Iterable[Message]) -> list[str]:
+def _user_texts(turns: Iterable[Message]) -> list[str]:
     """Return the texts of the user's turns, unchanged."""
     return [turn.content for turn in turns if turn.role == "user"]
 

@@ -55,7 +55,11 @@ class Rows:
         return [path for field in self.table.schema for path in _paths(field, field.name)]
 
     def has(self, path: str) -> bool:
-        """Return whether a path leads to a column or field, or to a value below a list in at least one row."""
+        """Return whether a path leads anywhere.
+
+        A path to a column or to a field of a struct must be in the table's schema. A path into a list must lead to a
+        value in at least one row.
+        """
         column, steps = self._column(path)
         return column is not None and (
             not steps
@@ -66,7 +70,7 @@ class Rows:
         )
 
     def values(self, path: str) -> list[Any]:
-        """Return the value of every row at a path, None where there is none."""
+        """Return for each row the value that a path leads to, or None if it leads nowhere."""
         column, steps = self._column(path)
         if column is None:
             return [None] * len(self)
@@ -74,7 +78,14 @@ class Rows:
         return [walk(value, steps) for value in values] if steps else values
 
     def texts(self, path: str | None) -> list[str | None]:
-        """Return the text of every row at a path: None where it is missing or blank, or if the path leads nowhere."""
+        """Return for each row the text that a path leads to, or None if the text is missing or blank.
+
+        If `path` is None or leads nowhere, all texts are None. A list with one item counts as that item, and a number
+        becomes text.
+
+        Raises:
+            UserError: a value is neither text nor a number.
+        """
         if path is None:
             return [None] * len(self)
         return [
@@ -83,9 +94,10 @@ class Rows:
         ]
 
     def text_column(self, path: str) -> pa.ChunkedArray:
-        """Return the text of every row at a path as a column, null where it is missing or if the path leads nowhere.
+        """Return a column with the text that a path leads to in each row, null where it is missing.
 
-        Unlike in `texts`, blank texts are kept. A list with one item counts as that item, and a number becomes text.
+        If the path leads nowhere, all rows are null. Blank texts are kept, unlike in `texts`. A list with one item
+        counts as that item, and a number becomes text.
 
         Raises:
             UserError: a value is neither text nor a number.
@@ -107,9 +119,9 @@ class Rows:
         return pa.chunked_array([pa.array(texts, pa.large_string())])
 
     def numbers(self, path: str) -> pa.ChunkedArray:
-        """Return the number of every row at a path, as doubles, null where it is missing or if the path leads nowhere.
+        """Return a column of doubles with the number that a path leads to in each row, null where it is missing.
 
-        A text that spells a number counts as this number.
+        If the path leads nowhere, all rows are null. A text that spells a number counts as this number.
 
         Raises:
             UserError: a value is no finite number.
@@ -138,10 +150,10 @@ class Rows:
         return finite
 
     def _column(self, path: str) -> tuple[pa.ChunkedArray | None, list[str]]:
-        """Return the column or struct field that a path leads to, and the steps of the path that remain below it.
+        """Return the column or struct field that a path leads to, and the steps of the path that are not yet followed.
 
-        Steps remain only below a list. The caller then follows them in each value (`walk`). If the path leads nowhere,
-        the column is None.
+        Steps are left over only if the path leads into a list. The caller follows them in each value (`walk`). If the
+        path leads nowhere, the column is None.
         """
         names = self.table.column_names
         # Try the whole path first: the name of a column may itself have dots.

@@ -32,16 +32,21 @@ def recipe_reading(recipe: Recipe) -> Reading:
 
 
 def training_prompts(recipe: Recipe) -> PromptSet:
-    """Return the recipe's training prompts with noise and verified labels; held-out prompts are not among them."""
+    """Return the prompts that the recipe trains on, with its noise and its verified labels (`training_data`)."""
     return training_data(recipe)[0]
 
 
 def training_data(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
     """Return the training prompts with the recipe's noise and verified labels, and the held-out prompts.
 
-    The held-out prompts are those of `data.train` that `data.held_out` keeps out of training. They are None if that key
-    is not set, or if `data.test` names other prompts. If the recipe has noise without a ratio, the marks in the file
-    are the noise, and must be of the recipe's type.
+    A verified label is a true answer that a person has checked. It comes from the file `data.verified` or, if that is a
+    number, from that many prompts drawn among those with a known true answer.
+
+    If the recipe has noise without a ratio, no noise is added: the file must already mark some labels as noise of the
+    recipe's type.
+
+    The held-out prompts are those of `data.train` that `data.held_out` keeps out of training. They are None if
+    `data.held_out` is not set, or if `data.test` names other prompts.
 
     Raises:
         UserError: the data cannot be read, or do not fit the recipe's noise, verified labels or held-out share.
@@ -69,8 +74,11 @@ def training_data(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
 def _split(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
     """Split `data.train` into prompts that train and prompts that are held out, each in the file's order.
 
-    If `data.held_out` is not set, or `data.test` is, all prompts train and the second result is None. All rows with the
-    same question are on one side. Questions without an answer to grade by always train.
+    If `data.held_out` is not set, or if `data.test` is set, all prompts train and the second result is None. All rows
+    with the same question are on one side. A question without an answer to grade by is never held out.
+
+    Raises:
+        UserError: the data cannot be read, or no prompt is left for one of the two sides.
     """
     prompts = read_prompts(
         recipe.data.train,
@@ -119,10 +127,10 @@ def _split(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
 
 
 def _with_noise(prompts: PromptSet, recipe: Recipe) -> PromptSet:
-    """Return the prompts with the recipe's noise.
+    """Return the prompts with the recipe's noise; without a noise section, they stay unchanged.
 
-    If the recipe has no noise, the prompts stay unchanged. If it has noise without a ratio, they stay unchanged too,
-    and only the marks in the file are checked.
+    If the noise has a ratio, it is injected. If it has none, the prompts stay unchanged, but the file must already mark
+    some labels as noise, and of the recipe's type.
 
     Raises:
         UserError: noise cannot be injected or, without a ratio, the marks in the file are not of the recipe's type.

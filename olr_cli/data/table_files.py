@@ -115,8 +115,8 @@ def _is_data(file: Path) -> bool:
 def _no_files(source: str, path: Path) -> UserError:
     """Return the error for a folder without data files; its remedy names data files one or two folders below, if any.
 
-    Such folders are snapshots of the hub (``data/train-….parquet``), folders with one folder per split, and a saved
-    DatasetDict.
+    Files lie below in a snapshot of the hub (``data/train-….parquet``), in a folder with one folder per split, and in a
+    saved DatasetDict.
     """
     below = filter(_is_data, chain(path.glob("[!.]*/*"), path.glob("[!.]*/[!.]*/*")))
     folders = gathered((file.parent.relative_to(path), file.name) for file in below)

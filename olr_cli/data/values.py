@@ -38,7 +38,7 @@ EVERY = range(sys.maxsize)
 class Origins:
     """Where the rows of a table come from, so that messages can name a row by its file and line.
 
-    Only messages need line numbers, so a message reads the file once more to find them.
+    Line numbers are not kept. When a message needs one, the files are read once more.
     """
 
     source: str

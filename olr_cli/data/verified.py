@@ -48,9 +48,9 @@ class VerifiedLabel:
 class VerifiedLabels:
     """The verified labels of a file, and which prompts they are for.
 
-    A label is for the prompt with its id. If no label has a prompt's id, the label with the prompt's question counts.
-    If the ids match, and both the prompt and the label have a question, it is an error if the questions differ. The
-    object also remembers which labels and prompts have matched.
+    A label is for the prompt that has its id. If no label has a prompt's id, the label for the prompt's question is
+    used. If the ids are the same, but the label has a question and it is not the prompt's, that is an error. The object
+    also remembers which labels and prompts have matched.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class VerifiedLabels:
         Args:
             file: a table or a data set.
             reading: the user's settings for reading a data set, such as its columns.
-            for_training: whether at least one label needs a true answer; an audit also uses verdicts without one.
+            for_training: whether it is an error if no label has a true answer; an audit can use verdicts alone.
 
         Raises:
             UserError: the file does not exist, cannot be read, or has no label that counts.
@@ -181,7 +181,10 @@ class VerifiedLabels:
 
     @property
     def note_on_skipped(self) -> str:
-        """The end of a sentence: how many rows contradict themselves, and which is the first; empty without any."""
+        """The end of the sentence `note`, on rows that contradict themselves: their number, and which is the first.
+
+        It begins with a semicolon. If there are no such rows, it is empty.
+        """
         if not self._skipped:
             return ""
         rows = (
@@ -368,8 +371,8 @@ def _truth(
     | flawed  | (None, None)    | (None, label)     |
     | unsure  | None            | None              |
 
-    The sentinel, the text by which noise replaces a label, is no true answer: where the table has it first in a pair,
-    None stands in its place. If the verdict is kept or None, such a row says nothing.
+    The sentinel is the text by which noise replaces a label, and it is no true answer. If the first item of a pair
+    would be the sentinel, it becomes None. A row with the verdict kept or None then says nothing.
     """
     match verdict:
         case "unsure":
@@ -387,9 +390,10 @@ def _truth(
 
 
 def _contradicts(verdict: str | None, label: str | None, truth: str | None) -> bool:
-    """Return whether a label that was kept differs from the true answer, or a label that is wrong matches it.
+    """Return whether a verdict contradicts the true answer.
 
-    No other verdict contradicts anything, and neither does a row without a label or without a true answer.
+    The verdict ``kept`` does so if the label differs from the true answer, and the verdict ``wrong`` does so if they
+    match. No other verdict does so, and none does without a label or without a true answer.
     """
     # A flawed question may have any label, so that verdict contradicts nothing.
     if verdict not in ("kept", "wrong") or not label or not truth:
