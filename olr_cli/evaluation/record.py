@@ -184,9 +184,10 @@ class EvaluationRecord(Section):
 
     @property
     def not_as_asked(self) -> dict[str, str]:
-        """Setting -> what happened instead, for each setting that was not used as asked.
+        """Setting -> what happened instead, in words, for each setting that the backend did not use as asked.
 
-        The settings are the seed and those in `sampling`. Backends and servers report in `generated_by` what happened.
+        These are settings in `sampling` or the seed. A server may have refused one, for example. The words come from
+        the entries of `generated_by`.
         """
         return {
             name: how

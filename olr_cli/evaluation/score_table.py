@@ -71,7 +71,7 @@ class NamedScores:
 
     @property
     def sentence(self) -> str:
-        """A note for a table of differences to these scores; it says how the differences are computed."""
+        """Note under a table that compares other scores with these: how the differences are computed."""
         return f"Differences are to {self.name}, in points, paired by problem."
 
     def compared(self, reference: Reference | None) -> Cells:

@@ -116,7 +116,12 @@ def _caption(window: int, *, is_single: bool, breaks: bool) -> str:
 def _draw_steps(axes: Axes, metric: str, raw: pl.DataFrame) -> None:
     """Draw the values of one run at single steps, as a pale line behind their average.
 
-    `raw` has the columns at (the step) and value. Held-out accuracy is not averaged, so it gets no such line.
+    Nothing is drawn for held-out accuracy, because it is not averaged.
+
+    Args:
+        axes: the panel.
+        metric: name of the metric.
+        raw: one row per step, with the columns ``at`` (number of the step) and ``value``.
     """
     if metric != _SPARSE:
         steps, values = raw["at"].to_numpy(), raw["value"].to_numpy()

@@ -109,10 +109,14 @@ def _compared(
 def _on_other_questions(
     arms: Sequence[Arm], references: Mapping[str, str], cells: Mapping[Key, Cell]
 ) -> Iterator[str]:
-    """Yield a sentence on each arm whose held-out questions differ from those of the arm that it is compared with.
+    """Yield a warning for each arm whose held-out questions differ from those of the arm that it is compared with.
 
-    `references` maps the name of an arm to the name of the arm that it is compared with. `cells` has the summaries by
-    metric and arm. If the summary of an arm's held-out accuracy has no difference, there is no sentence on the arm.
+    An arm gets no warning if the table shows no difference in held-out accuracy for it.
+
+    Args:
+        arms: the arms.
+        references: name of an arm -> name of the arm that it is compared with.
+        cells: (metric, arm) -> the arm's mean and, as `change`, its difference.
     """
     first = {arm.name: arm.runs[0].settings for arm in arms}
     held_out = {

@@ -308,8 +308,8 @@ class PaperTable:
     def _reference_arm(self, arm: Arm) -> Arm | None:
         """Return the arm that `arm` is compared with, or None if there is none.
 
-        Candidates are the arms in the reference row with the same starting policy, training data and held-out data. Of
-        several candidates, the one is taken whose settings differ least from those of `arm`.
+        Candidates are the arms in the reference row with the same starting policy, training data and held-out data. If
+        there are several, the one whose settings differ least from those of `arm` is returned.
         """
         settings = arm.settings()
 
@@ -429,8 +429,8 @@ def _cell(
 def _details(arms: Sequence[Arm]) -> list[str]:
     """Return a text for each arm that tells it apart from the other arms of the same row.
 
-    The text has the noise of the arm's data and its other settings, as far as the arms differ in them. If two texts
-    would be equal, the names of the arms are returned. The text of a single arm is empty.
+    The text has the noise and the other settings in which the arms differ. If two texts would be equal, the arms' names
+    are returned instead. A single arm gets an empty text.
     """
     if len(arms) < 2:
         return [""] * len(arms)
