@@ -295,7 +295,7 @@ class Benchmark(Section):
 
     @property
     def names(self) -> frozenset[str]:
-        """The name and the aliases."""
+        """The benchmark's name and its aliases."""
         return frozenset((self.name, *self.aliases))
 
     def ask(self, problem: str, choices: str = "") -> str:

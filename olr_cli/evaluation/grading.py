@@ -269,8 +269,8 @@ def grade_again(
     """Grade the stored evaluations at a path again, and return the output of `olr regrade`.
 
     Args:
-        request: names the benchmarks, extractor and tolerance to grade with, or a file of verified keys, that is, golds
-            that people have checked. `request.compare` names scores to show beside the new ones.
+        request: the command's options. They name the benchmarks, extractor and tolerance to grade with, or a file of
+            verified keys (golds that people have checked). `compare` names scores to show beside the new ones.
         place: an evaluation, a run, or a folder of evaluations.
         say: is called with sentences on changed grades, and on evaluations that are left out.
         report: is called with sentences on the judge's progress; None: progress is not reported.

@@ -182,7 +182,7 @@ def _as_tasks(
     benchmarks: Sequence[Benchmark],
     request: EvaluationRequest,
 ) -> dict[str, Task]:
-    """Return the benchmarks of the new evaluation with their problems, by name: one for each task of a log.
+    """Turn each task of a log into a task of the new evaluation; return benchmark name -> task.
 
     If two tasks of the log are one benchmark, the later one replaces the earlier one.
 

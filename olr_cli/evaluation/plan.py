@@ -238,7 +238,9 @@ def _evaluations(
     targets_by_model: Mapping[str, Sequence[Target]],
     benchmarks: Sequence[Benchmark],
 ) -> list[Evaluation]:
-    """Return one evaluation for each target. Problems are loaded once for all models with the same prompts.
+    """Return one evaluation for each target.
+
+    Models that are asked with the same prompts share the loaded problems.
 
     Args:
         request: the settings, with protocol and sampling decided.
@@ -325,7 +327,7 @@ def default_benchmarks(
     """Return the benchmarks for models when the command names none.
 
     With `data`, these are the benchmarks among the paper's nine that have rows in the data. If none has, each data file
-    is a benchmark of its own. Without `data`, the first that exists counts:
+    is a benchmark of its own. Without `data`, they are the first of these that exists:
 
     1. The held-out sets of the runs among the models (`data.test` or `data.held_out`).
     2. The built-in set of a toy policy, if the models are built-in toy policies or runs that started from one.

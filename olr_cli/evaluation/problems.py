@@ -161,9 +161,11 @@ def _from_data(benchmark: Benchmark, data: Path) -> list[Prompt] | None:
 
 
 def benchmarks_in(data: Path) -> tuple[list[str], set[str]]:
-    """Return the names of the paper's benchmarks that have rows in data files, in the paper's order.
+    """Find out which of the paper's benchmarks have rows in data files, by the column `data_source`.
 
-    The second result is the set of all values in the files' column `data_source`, also those that name no benchmark.
+    Returns:
+        The names of these benchmarks in the paper's order, and the set of all values of the column, also of those that
+        name no benchmark.
     """
     sources = {
         name for _, names in _data_sources(data) for name in names if name is not None

@@ -208,9 +208,9 @@ class EvaluationRecord(Section):
         return self.model_copy(update={"benchmarks": self.benchmarks | graded})
 
     def decisive(self) -> dict[str, object]:
-        """Return setting -> value for the settings that must stay equal when an evaluation is resumed.
+        """Return setting -> value for the settings that decide samples or grades.
 
-        These settings decide the samples or their grades. The problems are not among them, because
+        An evaluation can be resumed only if none of them has changed. The problems are not among them, because
         `EvaluationStore.begin` compares digests of the problems.
         """
         settings = {"model": self.model, **asdict(self.sampling), "seed": self.seed}

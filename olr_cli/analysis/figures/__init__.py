@@ -55,7 +55,7 @@ def _function(figure: str) -> Callable[..., list[Chart]]:
 
 
 def caption(figure: str) -> str:
-    """Return the caption of a figure, that is the first line of the docstring of the function that draws it."""
+    """Return the caption of a figure: the first line of the docstring of the function that draws it."""
     return (_function(figure).__doc__ or "").partition("\n")[0]
 
 

@@ -207,8 +207,13 @@ def _draw(sheet: Sheet, axes: Axes, look: Look, rows: pl.DataFrame, shift: float
 
     A line breaks where a run ends, because the mean over the remaining runs may be at another height.
 
-    `rows` has one row per step, with the columns step, mean, sd, runs and values. `shift` is a number from 0 to 1,
-    different for each arm. It moves the few markers of a long line, so that they do not cover those of other lines.
+    Args:
+        sheet: the figure.
+        axes: the panel.
+        look: colour, marker and name of the line.
+        rows: one row per step, with the columns step, mean, sd, runs and values.
+        shift: a number from 0 to 1, different for each arm. It moves the few markers of a long line, so that they do
+            not cover those of other lines.
     """
     every = 1 if len(rows) <= 25 else len(rows) // _MARKERS
     marks: dict[str, Any] = {"markevery": (int(shift * every), every)}

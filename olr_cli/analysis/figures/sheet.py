@@ -177,10 +177,15 @@ class Sheet:
         values: Sequence[float],
         **look: Any,
     ) -> None:
-        """Draw a horizontal bar of the length `mean` at the height `place`, and show how its runs spread.
+        """Draw a horizontal bar for a mean, and show how its runs spread.
 
-        Two to four (`FEW`) runs are drawn as dots, at their `values`. Otherwise a whisker shows the sd, unless `sd` is
-        None. `look` is passed on to `Axes.barh`.
+        Args:
+            axes: the panel.
+            place: height of the bar's middle on the vertical axis.
+            mean: length of the bar.
+            sd: half the length of a whisker around `mean`; None: there is no whisker.
+            values: the runs' values. Two to four (`FEW`) are drawn as dots, and then there is no whisker.
+            look: passed on to `Axes.barh`.
         """
         axes.barh(place, mean, height=0.7, **look)
         if 1 < len(values) <= FEW:

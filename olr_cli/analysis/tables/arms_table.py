@@ -163,9 +163,14 @@ def _detail(
 ) -> Block:
     """Return the part of the terminal's table that shows one metric.
 
-    There is a row for each arm, with mean, sd and difference. `best` is the name of the baseline or reference. Its row
-    says ``baseline`` instead of a difference. With `has_shares`, a further column says how much of the gap an arm
-    closes.
+    There is a row for each arm, with mean, sd and difference.
+
+    Args:
+        metric: name of the metric.
+        arms: names of the arms.
+        cells: (metric, arm) -> the arm's mean and, as `change`, its difference.
+        best: name of the baseline or reference. Its row says ``baseline`` instead of a difference.
+        has_shares: whether a further column says how much of the gap to the reference an arm closes.
     """
     heads = [
         "arm",
@@ -196,6 +201,11 @@ def _document(
     """Return the table for documents, such as Markdown.
 
     There is a row for each arm and a column for each metric, with means and differences.
+
+    Args:
+        metrics: names of the metrics.
+        arms: names of the arms.
+        cells: (metric, arm) -> the arm's mean and, as `change`, its difference.
     """
     columns = [
         Column("arm"),

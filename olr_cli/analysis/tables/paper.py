@@ -95,10 +95,13 @@ class PaperRow:
 
 
 class PaperTable:
-    """One of the paper's tables, with the scores of our arms in its rows.
+    """One of the paper's tables, with the scores of our arms in its rows. Rows without a score are left out.
 
-    `name` is the table's name, such as ``baselines``. `models` are folders of evaluations of policies before training.
-    `with_published` adds the paper's scores. Rows without a score are left out.
+    Args:
+        name: the table's name, such as ``baselines``.
+        arms: our arms.
+        models: folders with evaluations of policies before training.
+        with_published: whether to add the paper's scores.
 
     Attributes:
         rows: the paper's rows in its order, then rows of ours that the paper does not have.
@@ -208,7 +211,7 @@ class PaperTable:
                 yield Column(brief, is_dim=True), partial(papers, is_change=True)
 
     def _lines(self) -> Iterator[dict[str, Any]]:
-        """Yield the numbers for CSV and JSON, as one dict for each row and each column of scores.
+        """Yield the numbers for CSV and JSON: one dict for each score of each row.
 
         Shares are from 0 to 1. Unknown numbers are None.
         """
@@ -295,10 +298,10 @@ class PaperTable:
         return cells
 
     def _sort_key(self, setting: Setting) -> tuple[Any, ...]:
-        """Return the key by which rows that the paper does not have are sorted.
+        """Return the sort key of a row of ours that the paper does not have.
 
-        It sorts by noise first. Under the same noise, rows that are not compared with another row come first. After
-        that it sorts by the value that the table varies.
+        Rows are sorted by noise first. Under the same noise, rows that are not compared with another row come first.
+        After that, they are sorted by the value that the table varies.
         """
         noise = setting.noise_type or "", float(setting.noise_ratio or 0), setting.besides
         is_compared = self._by_key[self._layout.key(setting)][0].name in self._compared
