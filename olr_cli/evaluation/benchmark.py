@@ -383,7 +383,8 @@ def read_by(
     Args:
         extractor: the way to read answers from responses, such as ``last_number``. None: each benchmark keeps its own.
         benchmarks: the benchmarks to copy.
-        tolerance: how far numbers may differ relatively, from 0 to below 1. None: each benchmark keeps its own.
+        tolerance: how far a right number may differ from the gold, as a share of the gold, from 0 to below 1. None:
+            each benchmark keeps its own.
 
     Raises:
         UserError: an extractor does not exist, or the tolerance is out of range. It is also raised if a benchmark keeps

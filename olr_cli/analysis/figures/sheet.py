@@ -63,7 +63,7 @@ class Sheet:
     Draw into the panels, then call `chart`, which finishes the figure.
 
     Args:
-        panels: number of panels. The attribute `panels` has their axes instead.
+        panels: number of panels. The attribute with this name holds their axes.
         columns: number of panels in a row of the grid.
         width: width of the whole figure in inches.
         panel_height: height of a panel in inches.
