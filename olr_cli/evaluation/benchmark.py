@@ -95,10 +95,10 @@ class ProblemSource(Section):
         return self
 
     @model_serializer
-    def _keys_of_its_kind(self) -> dict[str, Any]:
-        """Serialize a hub source with its five keys, and any other source with `file` or `task` alone.
+    def _serialized(self) -> dict[str, Any]:
+        """Serialize only the keys that are allowed together, because validation refuses any others on reading.
 
-        Validation refuses other keys beside `file` or `task`, so the result could not be read again with them.
+        A hub source has `hub`, `revision`, `config`, `split` and `gated`. Any other source has `file` or `task` alone.
         """
         if self.hub is None:
             return {"task": self.task} if self.file is None else {"file": self.file}
@@ -154,9 +154,10 @@ class ProblemFields(Section):
 
     @property
     def right_option(self) -> int | None:
-        """Index in `choices` of the column that always holds the right option.
+        """Index of the column in `choices` that holds the right option of every row.
 
-        None if `answer` is not one of the columns in `choices`; it is then a column that names the right option.
+        None if `answer` is none of the columns in `choices`. In multiple choice, the column `answer` then names the
+        right option of each row by its label or index.
         """
         if isinstance(self.choices, tuple) and self.answer in self.choices:
             return self.choices.index(self.answer)
@@ -294,7 +295,7 @@ class Benchmark(Section):
 
     @property
     def names(self) -> frozenset[str]:
-        """The name and the aliases."""
+        """The benchmark's name and its aliases."""
         return frozenset((self.name, *self.aliases))
 
     def ask(self, problem: str, choices: str = "") -> str:
@@ -317,11 +318,11 @@ def registry() -> dict[str, Benchmark]:
 
 
 def find_benchmark(name: str) -> Benchmark:
-    """Return the built-in benchmark that has a name or alias, or the benchmark that a file defines.
+    """Return the benchmark that the user calls `name`.
 
     Args:
-        name: a name, an alias, a YAML file that defines a benchmark, or a data file (Parquet, JSON or CSV) whose rows
-            are its problems.
+        name: the name or alias of a built-in benchmark, a YAML file that defines a benchmark, or a data file (Parquet,
+            JSON or CSV) whose rows are the problems.
 
     Raises:
         UserError: there is no such benchmark, or the file cannot be used.
@@ -382,11 +383,13 @@ def read_by(
     Args:
         extractor: the way to read answers from responses, such as ``last_number``. None: each benchmark keeps its own.
         benchmarks: the benchmarks to copy.
-        tolerance: relative tolerance of numbers, from 0 to below 1. None: each benchmark keeps its own.
+        tolerance: how far a right number may differ from the gold, as a share of the gold, from 0 to below 1. None:
+            each benchmark keeps its own.
 
     Raises:
-        UserError: an extractor does not exist, the tolerance is out of range, or a benchmark keeps an extractor that
-            only a stored file names and that is a Python function (`Benchmark.require_named`).
+        UserError: an extractor does not exist, or the tolerance is out of range. It is also raised if a benchmark keeps
+            a Python function as its extractor and the command does not name the benchmark's file
+            (`Benchmark.require_named`).
     """
     if tolerance is not None and not 0 <= tolerance < 1:
         raise UserError(
@@ -451,11 +454,11 @@ def file_benchmarks(
 ) -> list[Benchmark]:
     """Return a benchmark for each data file at a path, named after the file.
 
-    As in training, a plain question gets the standard system message, which asks for a boxed answer (R21). Chat
-    messages stay as they are.
+    As in training, a question given as text gets the standard system message, which asks for a boxed answer (R21). A
+    question given as chat messages stays as it is.
 
     Args:
-        data: a file or folder; None: there are no files.
+        data: a data file, or a folder of them. None: the result is empty.
         names: return only benchmarks with these names; None: all.
     """
     files = [] if data is None else matching_files(str(data))
@@ -532,9 +535,9 @@ def held_out_benchmark(run: Path) -> Benchmark | None:
 def _fields(
     columns: Mapping[ColumnRole, str], source: ProblemSource
 ) -> ProblemFields | None:
-    """Return the `fields` of a benchmark whose columns a recipe names, or None to read columns of the standard names.
+    """Translate the columns that a recipe names into the `fields` of a benchmark.
 
-    The result is None in each of these cases:
+    The result is None in each of these cases; the benchmark then reads the columns with the usual names:
 
     - The source is not a file.
     - The recipe does not name the columns of both `question` and `answer`.
@@ -625,9 +628,10 @@ def listing() -> Answer:
 
 
 def _place(source: ProblemSource) -> str:
-    """Return a source as a short text: ``org/name/config:split@revision``, a file, or ``built in: arithmetic``.
+    """Describe a source in the list of benchmarks.
 
-    A data set whose terms must be accepted ends in ``(gated)``.
+    The text is ``org/name/config:split@revision``, the path of a file, or ``built in: arithmetic``. For a data set
+    whose terms must be accepted, ``(gated)`` is appended.
     """
     if source.hub is None:
         return source.file or f"built in: {source.task}"

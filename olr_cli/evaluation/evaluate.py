@@ -213,9 +213,10 @@ class Progress:
         self._bar.add_task("", total=samples, completed=done)
 
     def generating(self, titles: Sequence[str]) -> None:
-        """Show the bar. Call this once the model is loaded and generation begins.
+        """Show the bar in a terminal; print the titles of the benchmarks elsewhere.
 
-        Outside a terminal, this prints the titles instead.
+        Call this once the model is loaded, because libraries print lines while they load it, and these would break the
+        bar.
 
         Args:
             titles: the titles of the benchmarks that lack samples.

@@ -47,10 +47,12 @@ def grade(
 ) -> list[Generation]:
     """Read the answer in each response and grade it; return graded copies of the samples, in the same order.
 
+    Equivalent answers to a problem form a class. A sample's `answer_class` becomes the most frequent spelling in its
+    class, or None if the response has no answer. For multiple choice, it becomes the letter of an option instead.
+
     Args:
         benchmark: decides the grader, the extractor and the tolerance.
-        samples: all samples of one or more problems. No sample of a problem may be missing, because `answer_class`
-            becomes the most frequent spelling among the problem's equivalent answers.
+        samples: all samples of one or more problems. If one is missing, a class may be named after another spelling.
         judge: decides whether answers are equivalent. Multiple choice does not need it.
         counted: counter to which the verdicts of `judge` are added; None: they are not counted.
     """
@@ -190,7 +192,7 @@ def regrade(
 def _summary(
     pairs: Sequence[tuple[Generation, Generation]], unfinished: Sequence[str]
 ) -> str:
-    """Return a text on the samples graded again, the grades that changed, and the unfinished benchmarks.
+    """Say how many samples were graded again, how many grades changed, and which benchmarks are unfinished.
 
     Args:
         pairs: each sample before and after it was graded again.
@@ -231,10 +233,13 @@ def _done(
 def _changes(
     pairs: Sequence[tuple[Generation, Generation]], unscored: str
 ) -> Iterator[str]:
-    """Yield sentences on answers that could not be scored, and on up to ten changed grades in each direction.
+    """Yield sentences that tell the user what the new grading found.
 
-    If more than half of the samples have no answer, another extractor may find an answer in more than half of their
-    responses. One sentence then proposes this extractor.
+    They cover three things:
+
+    - how many answers could not be scored, and why;
+    - a better extractor, if more than half of the samples have no answer and another extractor reads most of these;
+    - up to ten samples whose grade became right, and up to ten whose grade became wrong.
 
     Args:
         pairs: each sample before and after it was graded again.
@@ -264,8 +269,8 @@ def grade_again(
     """Grade the stored evaluations at a path again, and return the output of `olr regrade`.
 
     Args:
-        request: names the benchmarks, extractor and tolerance to grade with, or a file of verified keys, that is, golds
-            that people have checked. `request.compare` names scores to show beside the new ones.
+        request: the command's options. They name the benchmarks, extractor and tolerance to grade with, or a file of
+            verified keys (golds that people have checked). `compare` names scores to show beside the new ones.
         place: an evaluation, a run, or a folder of evaluations.
         say: is called with sentences on changed grades, and on evaluations that are left out.
         report: is called with sentences on the judge's progress; None: progress is not reported.
@@ -393,8 +398,9 @@ def _rekey(
         tasks: the benchmarks to copy, with verified golds.
 
     Returns:
-        The copy, its scores, and the original's scores, both in the order of `tasks`. Scores are paired by problem id
-        and gold (`Score.by_problem`), so the original's scores are returned with the new golds.
+        The copy, its scores, and the original's scores. Both lists of scores are in the order of `tasks`. In the
+        original's `Score.by_problem`, the new golds stand in place of the old ones. Without this, problems with a new
+        gold could not be paired with the copy.
     """
     store = target.store
     [digest] = {task.verified.digest for task in tasks if task.verified}

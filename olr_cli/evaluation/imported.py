@@ -162,7 +162,8 @@ def _named_benchmarks(request: EvaluationRequest) -> list[Benchmark]:
     """Return the benchmarks that a request names; empty if it names none.
 
     Raises:
-        UserError: the request has `data` without naming a benchmark, or the reference for comparison cannot be used.
+        UserError: the request has `data` but names no benchmark, a name is unknown, or `request.compare` is a path
+            without finished evaluations.
     """
     if request.data is not None and request.benchmarks is None:
         raise UserError(
@@ -181,7 +182,7 @@ def _as_tasks(
     benchmarks: Sequence[Benchmark],
     request: EvaluationRequest,
 ) -> dict[str, Task]:
-    """Return the benchmarks of the new evaluation with their problems, by name: one for each task of a log.
+    """Turn each task of a log into a task of the new evaluation; return benchmark name -> task.
 
     If two tasks of the log are one benchmark, the later one replaces the earlier one.
 
@@ -200,7 +201,9 @@ def _as_tasks(
     data = str(request.data) if request.data is not None else None
     tasks = {}
     for task in logged:
-        benchmark, problems = _asked(task, known) if known else _of_its_own(task)
+        benchmark, problems = (
+            _asked_benchmark(task, known) if known else _as_benchmark(task)
+        )
         [benchmark] = read_by(request.extractor, [benchmark], request.tolerance)
         tasks[benchmark.name] = Task(
             benchmark, problems, len(task.problems[0].rollouts), data
@@ -374,9 +377,10 @@ def _task(name: str, date: str, file: Path, log: RolloutLog, say: Say) -> _Logge
 def _problems(
     rows: pl.DataFrame, questions: Mapping[str, tuple[Message, ...]], say: Say
 ) -> Iterator[_Problem]:
-    """Yield each prompt of a log with the responses of its last visit, that is, of the last time it was sampled.
+    """Yield each prompt of a log with the responses that count as its samples.
 
-    Every prompt gets as many responses as the prompt with the fewest responses has; further ones are left out.
+    A log of training may have sampled a prompt several times. Only the responses of the last time count. All prompts
+    get the same number of responses: that of the prompt with the fewest. The first ones are kept.
 
     Args:
         rows: one row for each response.
@@ -437,7 +441,7 @@ def _as_lm_eval_samples(asked: Mapping[str, Any]) -> Sampling:
     """Return the sampling settings that lm-eval uses for a request.
 
     Args:
-        asked: the settings in the request. A setting that is missing here gets lm-eval's own default.
+        asked: lm-eval's name of a setting -> its value in the request. A missing setting gets lm-eval's own default.
     """
     limit = next(
         (int(asked[name]) for name in _LIMITS if asked.get(name) is not None),
@@ -478,10 +482,10 @@ def _metrics(task: _LoggedTask) -> dict[str, float]:
     return {}
 
 
-def _of_its_own(task: _LoggedTask) -> tuple[Benchmark, list[Prompt]]:
-    """Make a benchmark from a logged task, and return it with its problems, whose golds come from the log.
+def _as_benchmark(task: _LoggedTask) -> tuple[Benchmark, list[Prompt]]:
+    """Make a benchmark from a logged task; return the benchmark and its problems.
 
-    If all golds are letters of options, A to J, the benchmark is multiple choice.
+    The golds come from the log. If all of them are letters of options, A to J, the benchmark is multiple choice.
 
     Raises:
         UserError: a problem has no gold.
@@ -530,14 +534,15 @@ def _golds_of(task: _LoggedTask) -> list[tuple[str, ...]]:
     return golds
 
 
-def _asked(
+def _asked_benchmark(
     task: _LoggedTask, known: Sequence[tuple[Benchmark, Sequence[Prompt]]]
 ) -> tuple[Benchmark, list[Prompt]]:
     """Return the benchmark whose problems a logged task asked, and the asked problems in the order of the log.
 
     Args:
         task: the logged task.
-        known: the benchmarks that may have been asked, with their problems.
+        known: the benchmarks to search, each with its problems. The first that has all problems of the task is
+            returned.
 
     Raises:
         UserError: none of the benchmarks has all problems of the task, or the task asks a problem twice.
@@ -557,13 +562,13 @@ def _asked(
 
 
 def _problem_indices(task: _LoggedTask, problems: QuestionIndex) -> list[int]:
-    """Find the problems of a logged task in a benchmark; return their indices there, in the order of the log.
+    """Look up the problems of a logged task in a benchmark; return the indices of those found, in the order of the log.
 
-    A problem is looked up in two ways, in this order. A problem that is not found has no index in the result.
+    A problem that is not found adds no index, so the result may be shorter than the task. Two ways are tried in turn:
 
-    1. By a text of the log (`_Problem.texts`) that equals a question of the benchmark. The longest such text counts. If
-       the log has no such texts, the problem's messages must equal the question.
-    2. By a prompt that contains a question of the benchmark. The longest such question counts.
+    1. A text of the log (`_Problem.texts`) equals a question of the benchmark. The longest such text counts. If the log
+       has no such texts, the problem's messages must equal the question.
+    2. The prompt contains a question of the benchmark. The longest such question counts.
 
     Args:
         task: the logged task.

@@ -35,8 +35,8 @@ def with_verified_keys(
         are_needed: raise an error if the file names no problem.
 
     Raises:
-        UserError: the file rejects all problems of a task; it names problems of several tasks that have problem
-            ids in common; or it names no problem although `are_needed` is set.
+        UserError: the file rejects all problems of a task, or names no problem although `are_needed` is set. It is also
+            raised if two tasks that the file corrects use the same problem id.
     """
     with at("verified"):
         labels = VerifiedLabels.read(file)
@@ -93,8 +93,8 @@ def _corrected(task: Task, labels: VerifiedLabels, file: Path) -> Task:
 def _with_answers(task: Task, answers: Mapping[str, str | None]) -> Iterator[Prompt]:
     """Yield the problems that are not rejected, with their verified golds.
 
-    A verified answer that is only another spelling of the old gold does not replace it. A problem without a verified
-    answer keeps its gold.
+    A problem keeps its old gold if it has no verified answer, or if the verified answer only spells the old gold
+    differently.
 
     Args:
         task: the benchmark with its problems.
@@ -143,9 +143,9 @@ def stored_task(store: EvaluationStore, task: TaskRecord) -> tuple[Task, str]:
         task: the benchmark's entry in evaluation.json.
 
     Returns:
-        The task, and a text. If the benchmark's source still has the questions exactly as they were asked, the task has
-        these and the text is empty. Otherwise, the task's questions are rebuilt from the stored prompts, and the text
-        says why.
+        The task, and why its questions had to be rebuilt. The questions are read from the benchmark's source if it
+        still has them exactly as they were asked; the reason is then an empty text. Otherwise, they are rebuilt from
+        the stored prompts.
     """
     benchmark = task.definition
     rows = store.read(benchmark.name, ["problem_id", "gold", "choices", "prompt"])

@@ -173,7 +173,7 @@ def plan(request: EvaluationRequest, say: Say) -> list[Evaluation]:
         say: is called with notes and warnings for the user.
 
     Raises:
-        UserError: a model, a benchmark or the reference cannot be used.
+        UserError: a model or benchmark cannot be used, or the models cannot be compared with `request.compare`.
     """
     # Benchmarks come first: a misspelled name should fail before a model is looked up on the hub.
     chosen = _benchmarks(request)
@@ -207,7 +207,7 @@ def _targets(request: EvaluationRequest, *, is_held_out: bool) -> dict[str, list
     Args:
         request: names the models, their checkpoints, and maybe the folder for results.
         is_held_out: whether the runs' held-out sets are evaluated instead of benchmarks. The default folders depend on
-            this (`_parted`); a folder that the request names does not.
+            this (`_in_own_folder`); a folder that the request names does not.
     """
     is_served = request.backend.url is not None
     named = all_targets(
@@ -216,7 +216,7 @@ def _targets(request: EvaluationRequest, *, is_held_out: bool) -> dict[str, list
     if request.out is not None:
         return named
     return {
-        model: [_parted(target, is_held_out=is_held_out) for target in group]
+        model: [_in_own_folder(target, is_held_out=is_held_out) for target in group]
         for model, group in named.items()
     }
 
@@ -224,8 +224,8 @@ def _targets(request: EvaluationRequest, *, is_held_out: bool) -> dict[str, list
 def _with_sampling(request: EvaluationRequest, chosen: Chosen) -> EvaluationRequest:
     """Return the request with its sampling and number of samples filled in.
 
-    A setting that the command gives stays as it is. Any other setting gets the default of the chosen benchmarks. At
-    temperature 0, a number of samples that the command does not give stays None, which then stands for one.
+    A setting that the command gives stays as it is. Any other setting gets the default of the chosen benchmarks, with
+    one exception: at temperature 0, `samples` stays None, and each problem is sampled once.
     """
     sampling, samples = replace(chosen.sampling, **request.drawn), request.samples
     if samples is None and sampling.temperature:
@@ -238,7 +238,9 @@ def _evaluations(
     targets_by_model: Mapping[str, Sequence[Target]],
     benchmarks: Sequence[Benchmark],
 ) -> list[Evaluation]:
-    """Return one evaluation for each target. Problems are loaded once for all models with the same prompts.
+    """Return one evaluation for each target.
+
+    Models that are asked with the same prompts share the loaded problems.
 
     Args:
         request: the settings, with protocol and sampling decided.
@@ -270,11 +272,12 @@ def _label_notes(tasks: Sequence[Task]) -> Iterator[str]:
             yield from label_notes(task.problems, source, reading)
 
 
-def _parted(target: Target, *, is_held_out: bool) -> Target:
-    """Return the target; its folder gets a suffix if this is not the model's default evaluation.
+def _in_own_folder(target: Target, *, is_held_out: bool) -> Target:
+    """Return the target; its folder's name gets a suffix if the model is not evaluated on its default set.
 
-    The default is the held-out set for a run that has one, and benchmarks for any other model. An evaluation has only
-    one set of sampling settings. Held-out sets are sampled as in training, so they need a folder of their own.
+    By default, a run with a held-out set is evaluated on that set, and any other model on benchmarks. The two kinds
+    need folders of their own: an evaluation has only one set of sampling settings, and held-out sets are sampled as in
+    training.
 
     Args:
         target: the model and its default folder.
@@ -324,7 +327,7 @@ def default_benchmarks(
     """Return the benchmarks for models when the command names none.
 
     With `data`, these are the benchmarks among the paper's nine that have rows in the data. If none has, each data file
-    is a benchmark of its own. Without `data`, the first that exists counts:
+    is a benchmark of its own. Without `data`, they are the first of these that exists:
 
     1. The held-out sets of the runs among the models (`data.test` or `data.held_out`).
     2. The built-in set of a toy policy, if the models are built-in toy policies or runs that started from one.
@@ -341,7 +344,7 @@ def default_benchmarks(
     if data is not None:
         return Chosen(*_benchmarks_of(data))
     held_out = None if of_the_paper else _held_out(list(filter(is_run, models)))
-    return held_out or Chosen(choose(_tasks_of(models)))
+    return held_out or Chosen(choose(_default_name(models)))
 
 
 def _held_out(runs: Sequence[str]) -> Chosen | None:
@@ -386,8 +389,8 @@ def _held_out(runs: Sequence[str]) -> Chosen | None:
     return Chosen(list(chosen.values()), note, sampling, samples)
 
 
-def _tasks_of(models: Sequence[str]) -> str:
-    """Return the name of the models' default benchmark: a built-in set, or ``all`` for the paper's nine.
+def _default_name(models: Sequence[str]) -> str:
+    """Return what the models are evaluated on by default: the name of a built-in set, or ``all`` for the paper's nine.
 
     A model gets a built-in set if it is a built-in toy policy for that set, or a run that started from one.
 
@@ -430,16 +433,18 @@ def _benchmarks_of(data: Path) -> tuple[list[Benchmark], str | None]:
 
 
 def protocol_of(asked: Protocol | None, targets: Sequence[Target]) -> Protocol:
-    """Return the protocol of the stored evaluations; if none is stored, that of the command line, else ``standard``.
+    """Return the protocol to evaluate with.
 
-    A protocol is a set of defaults for samples and prompts. ``paper`` has those behind the paper's printed scores.
+    A protocol is a set of defaults for samples and prompts. ``paper`` has those behind the paper's printed scores. If
+    the models have stored evaluations, their protocol is returned, because the command continues them. Otherwise it is
+    the protocol on the command line, or ``standard`` if there is none.
 
     Args:
         asked: the protocol on the command line; None if it names none.
         targets: the models; their folders may hold evaluations that the command continues.
 
     Raises:
-        UserError: the stored evaluations have different protocols, or another one than the command line names.
+        UserError: the stored evaluations have different protocols, or their protocol is not `asked`.
     """
     # A stored evaluation decides: the same command has to continue it without repeating --protocol.
     begun = {
@@ -462,7 +467,7 @@ def protocol_of(asked: Protocol | None, targets: Sequence[Target]) -> Protocol:
 def paper_benchmark(benchmark: Benchmark) -> Benchmark:
     """Return a copy of a benchmark with the number of samples that the paper drew.
 
-    For GPQA, the prompt also loses its last line break.
+    For GPQA, the last line break of the prompt is removed, because most of the authors' questions end without one.
     """
     changes: dict[str, object] = {"samples": _SAMPLES.get(benchmark.name, 1)}
     if benchmark.name == "gpqa_diamond":

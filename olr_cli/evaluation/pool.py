@@ -59,8 +59,8 @@ class PooledProblem:
     ) -> Iterator[Generation]:
         """Yield the stored samples of the problem, then the new ones, which are not graded yet.
 
-        Stored samples are graded again together with the new ones, because an answer's class is named after the most
-        frequent spelling among all of the problem's samples (R7).
+        Stored samples are yielded too, because they are graded again together with the new ones. A class of equivalent
+        answers is named after its most frequent spelling, which new samples may change (R7).
 
         Args:
             prompt: the text that the model read.
@@ -138,10 +138,10 @@ def sample_seed(seed: int, benchmark: str, problem_id: str, sample: int) -> int:
 
 @dataclass
 class Recorder(AbstractContextManager["Recorder"]):
-    """Grade and store finished problems in a second thread while others are generated.
+    """Grade and store finished problems in a second thread while the model works on others.
 
     At the end of the `with` block, all problems that were added are stored. evaluation.json is written with the first
-    samples. It is written again if the backend's `facts` change, because a server shows only in its replies which
+    samples. It is written again whenever the backend's `facts` change: a server shows only in its replies which
     settings it refuses.
     """
 
@@ -207,8 +207,8 @@ class Recorder(AbstractContextManager["Recorder"]):
     def _grade(self, problems: Sequence[tuple[PooledProblem, list[Generation]]]) -> None:
         """Grade and store problems, benchmark by benchmark; this runs in the second thread.
 
-        For each benchmark, this calls `stored` with the number of new samples. If the benchmark then lacks no sample,
-        this also calls `finished`.
+        After each benchmark, the callback `stored` gets the number of its new samples. If the benchmark lacks no sample
+        any more, the callback `finished` gets the benchmark as a task.
         """
         for task in {
             entry.task.benchmark.name: entry.task for entry, _ in problems

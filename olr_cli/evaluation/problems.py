@@ -53,14 +53,14 @@ def load_problems(
 
     Args:
         benchmark: the benchmark.
-        data: a file with a column ``data_source``, or a folder of such files. Rows whose ``data_source`` is the
-            benchmark's name or an alias replace the problems of the benchmark's source. If there are no such rows, the
-            source is read; a source on the hub is then an error.
+        data: a file with a column ``data_source``, or a folder of such files. Its rows replace the benchmark's source
+            if their ``data_source`` is the benchmark's name or an alias. Without such rows, a source on this machine is
+            read, and a source on the hub is not. None: the benchmark's source is read.
         limit: return only this many problems, from the beginning.
 
     Raises:
-        UserError: the problems cannot be read, have no golds, or are too many or too few; or `data` has no rows of a
-            benchmark whose source is on the hub.
+        UserError: the problems cannot be read, have no golds, or are too many or too few; or the source is on the hub
+            and `data` has no rows of the benchmark.
     """
     problems = None if data is None else _from_data(benchmark, data)
     if problems is None:
@@ -161,9 +161,11 @@ def _from_data(benchmark: Benchmark, data: Path) -> list[Prompt] | None:
 
 
 def benchmarks_in(data: Path) -> tuple[list[str], set[str]]:
-    """Return the names of the paper's benchmarks that have rows in data files, in the paper's order.
+    """Find out which of the paper's benchmarks have rows in data files, by the column `data_source`.
 
-    The second result is the set of all values in the files' column `data_source`, also those that name no benchmark.
+    Returns:
+        The names of these benchmarks in the paper's order, and the set of all values of the column, also of those that
+        name no benchmark.
     """
     sources = {
         name for _, names in _data_sources(data) for name in names if name is not None
@@ -200,8 +202,8 @@ def _of_table(
 ) -> list[Prompt]:
     """Return the problems in a table of rows.
 
-    Without `fields`, rows with the same question and the same gold are one problem, unless the table has exactly as
-    many rows as the benchmark has problems.
+    Without `fields`, rows that repeat a question with the same gold are left out. If there are exactly as many rows as
+    the benchmark has problems, none counts as a repeat.
 
     Args:
         benchmark: the benchmark.
@@ -330,10 +332,10 @@ def _labels(question: str) -> list[str]:
 
 
 def _label(gold: str, labels: Sequence[str], problem_id: str, place: str) -> str:
-    """Return a gold as the label of an option, or as its position, whichever the gold gives.
+    """Return a gold of multiple choice in clean form: the label of an option, or its position counted from 1.
 
-    Positions count from 1, and a gold may give one even if the labels are letters. Case, brackets and a full stop do
-    not matter, so that ``(b).`` gives ``B``.
+    A gold that is a label stays a label, and a gold that is a position stays a position. Case, brackets and a full stop
+    do not matter, so that ``(b).`` gives ``B``.
 
     Args:
         gold: the gold as the data have it.
@@ -358,8 +360,8 @@ def _label(gold: str, labels: Sequence[str], problem_id: str, place: str) -> str
 def _renamed(benchmark: Benchmark, fields: ProblemFields, rows: Rows) -> pa.Table:
     """Return a table of question, answer, id and options, under the column names that `read_rows` expects.
 
-    Options are included only if they have to be added below the questions (`_shown`). The answer is left out if one
-    column of `fields.choices` always holds the right option.
+    Options are included only if they have to be added below the questions (`_added_option_columns`). The answer is left
+    out if one column of `fields.choices` always holds the right option.
 
     Raises:
         UserError: a column of `fields` is missing.
@@ -384,18 +386,23 @@ def _renamed(benchmark: Benchmark, fields: ProblemFields, rows: Rows) -> pa.Tabl
         columns["extra_info"] = pa.StructArray.from_arrays(
             [column(fields.id).combine_chunks()], ["index"]
         )
-    shown = _shown(benchmark, fields, rows)
+    shown = _added_option_columns(benchmark, fields, rows)
     # `read_rows` takes options from one column with a list, or from a column for each letter.
     names = CHOICE_COLUMNS if len(shown) == 1 else ascii_uppercase
     columns |= {name: column(path) for name, path in zip(names, shown, strict=False)}
     return pa.table(columns)
 
 
-def _shown(benchmark: Benchmark, fields: ProblemFields, rows: Rows) -> list[str]:
-    """Return the columns whose options are added below the questions of a user's own data.
+def _added_option_columns(
+    benchmark: Benchmark, fields: ProblemFields, rows: Rows
+) -> list[str]:
+    """Return the names of the columns whose options have to be added below the questions.
 
-    The result is empty if there are no options, or if the benchmark is built in. It is also empty if `fields.choices`
-    is set, because the benchmark's prompt then shows the options.
+    This is only done for a user's own data. The result is empty in each of these cases:
+
+    - The rows have no options.
+    - The benchmark is built in.
+    - `fields.choices` is set, so the benchmark's prompt already shows the options.
     """
     if fields.options or benchmark.name in registry():
         return []

@@ -30,7 +30,11 @@ class Prompting:
     chat: ChatFormat = AS_THE_MODEL_HAS_IT
 
     def ask(self, problems: Sequence[Prompt]) -> list[Prompt]:
-        """Return copies of the problems with system messages replaced, removed or kept, as the field `system` says."""
+        """Return copies of the problems with the system messages that `self.system` asks for.
+
+        If `self.system` is a text, it is the only system message of each copy. If it is empty, the copies have none. If
+        it is None, they keep those of the problems.
+        """
         asked = []
         for problem in problems:
             system = [message for message in problem.messages if message.role == "system"]

@@ -90,7 +90,7 @@ class PublishedRow:
 
     @property
     def sentence(self) -> str:
-        """A note for a table of differences to this row; it says which row this is and how its scores were made."""
+        """Note under a table that compares scores with this row: which row it is, and how the paper made its scores."""
         return (
             f"The paper's row is {self.setting} ({', '.join(self.tables)}): 8 samples of AIME and AMC, the authors'"
             " grader, no intervals; differences are in points."
@@ -168,7 +168,8 @@ def published_row(setting: Setting) -> PublishedRow:
     """Return the paper's row for a setting.
 
     Raises:
-        UserError: there is no such row; the error names the rows of the model that differ in the fewest fields.
+        UserError: there is no such row. If the paper has the model, the error names up to three rows of it that are
+            most similar to the setting.
     """
     rows = published_rows()
     if setting in rows:
@@ -183,7 +184,7 @@ def published_row(setting: Setting) -> PublishedRow:
         )
 
     def distance(other: Setting) -> int:
-        """Return the number of fields in which a row's setting differs from the wanted one."""
+        """Return the number of fields in which another setting differs from `setting`."""
         return sum(
             getattr(setting, field.name) != getattr(other, field.name)
             for field in fields(Setting)

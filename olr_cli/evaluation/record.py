@@ -184,9 +184,10 @@ class EvaluationRecord(Section):
 
     @property
     def not_as_asked(self) -> dict[str, str]:
-        """Setting -> what happened instead, for each setting that was not used as asked.
+        """Setting -> what happened instead, in words, for each setting that the backend did not use as asked.
 
-        The settings are the seed and those in `sampling`. Backends and servers report in `generated_by` what happened.
+        These are settings in `sampling` or the seed. A server may have refused one, for example. The words come from
+        the entries of `generated_by`.
         """
         return {
             name: how
@@ -207,9 +208,9 @@ class EvaluationRecord(Section):
         return self.model_copy(update={"benchmarks": self.benchmarks | graded})
 
     def decisive(self) -> dict[str, object]:
-        """Return setting -> value for the settings that must stay equal when an evaluation is resumed.
+        """Return setting -> value for the settings that decide samples or grades.
 
-        These settings decide the samples or their grades. The problems are not among them, because
+        An evaluation can be resumed only if none of them has changed. The problems are not among them, because
         `EvaluationStore.begin` compares digests of the problems.
         """
         settings = {"model": self.model, **asdict(self.sampling), "seed": self.seed}

@@ -73,7 +73,7 @@ def check_reference(named: Compared, targets: Sequence[Target]) -> None:
     """Raise `UserError` if models cannot be compared with the reference, before hours are spent on evaluating them.
 
     Args:
-        named: the reference.
+        named: the reference: the path of an evaluation, ``paper``, or None for no comparison.
         targets: the models. One of them may be the reference itself, which then needs no scores yet.
     """
     if named == "paper":
@@ -92,8 +92,8 @@ def scores_answer(
 
     Args:
         evaluated: the evaluations with their scores.
-        compare: the reference. If its path holds several evaluations, the last by folder name counts; for a run this is
-            the last checkpoint.
+        compare: the reference: a path, ``paper``, or None. If the path holds several evaluations, the last by folder
+            name counts; for a run this is the last checkpoint.
         before: folder of an evaluation -> the scores of the same samples before their golds were corrected. If given,
             each evaluation is compared with its old scores instead of a reference.
     """
@@ -150,7 +150,7 @@ def _beside(
         notes.append(
             f"{compare} holds {there} evaluations; {other.folder}, the last by name, is compared with."
         )
-    notes += _graded_otherwise(targets, other)
+    notes += _grading_differences(targets, other)
     # The table recognises a reference among its rows by identity, so return the shown object itself.
     same = next((it for folder, it in shown.items() if _same(folder, other.folder)), None)
     if same is not None:
@@ -170,10 +170,14 @@ def _scores_file(target: Target) -> File:
     return File(target.folder / "scores.json", f" and generations/{which}")
 
 
-def _graded_otherwise(targets: Sequence[Target], other: Target) -> Iterator[str]:
-    """Yield a sentence for each grader setting of a benchmark in which an evaluation differs from `other`.
+def _grading_differences(targets: Sequence[Target], other: Target) -> Iterator[str]:
+    """Yield a sentence for each difference in grading between an evaluation and the reference.
 
-    `other` is the reference with which the evaluations are compared.
+    Each names a benchmark, an evaluation, and a setting (`grader`, `extractor` or `tolerance`) with both values.
+
+    Args:
+        targets: the evaluations.
+        other: the reference with which they are compared.
     """
     theirs = other.store.record().benchmarks
     for target in targets:
@@ -190,7 +194,8 @@ def _graded_otherwise(targets: Sequence[Target], other: Target) -> Iterator[str]
 def _notes(target: Target) -> Iterator[str]:
     """Yield sentences on how an evaluation was sampled and on its verified keys.
 
-    For an imported evaluation, further sentences give the scores that the tool behind its log computed.
+    If the evaluation was imported from a log of lm-eval, further sentences give the scores that lm-eval itself
+    computed.
     """
     record = target.store.record()
     by_whom = gathered((how, name) for name, how in record.not_as_asked.items())
@@ -211,7 +216,11 @@ def _notes(target: Target) -> Iterator[str]:
 
 
 def _next_command(targets: Sequence[Target], compare: Compared) -> dict[str, str]:
-    """Return a likely next command as command -> purpose; empty if no command applies to exactly these evaluations."""
+    """Return a command that the user may want to run next, as a dict of this command -> its purpose.
+
+    It is an `olr regrade` of the folder that holds the evaluations. If that folder also holds other evaluations, the
+    dict is empty.
+    """
     place = targets[0].folder if len(targets) == 1 else targets[0].folder.parent
     # `olr regrade` takes one folder. If that holds other evaluations too, no command fits exactly these.
     if len(targets) > 1 and {it.folder for it in evaluations_at(place)} != {
@@ -236,7 +245,7 @@ def _reference(named: Path) -> Target:
     """Return the evaluation at a path; if there are several, the last by folder name.
 
     Raises:
-        UserError: there is none, or none of its benchmarks is finished.
+        UserError: there is no evaluation, or the returned one would have no finished benchmark.
     """
     other = evaluations_at(named)[-1]
     if not other.store.finished():

@@ -71,7 +71,7 @@ class NamedScores:
 
     @property
     def sentence(self) -> str:
-        """A note for a table of differences to these scores; it says how the differences are computed."""
+        """Note under a table that compares other scores with these: how the differences are computed."""
         return f"Differences are to {self.name}, in points, paired by problem."
 
     def compared(self, reference: Reference | None) -> Cells:
@@ -388,7 +388,7 @@ def _problems_left_out(evaluation: NamedScores) -> Iterator[str]:
 
 
 def _notes_on_scores(scores: Sequence[Score]) -> Iterator[str]:
-    """Yield an explanation if responses end inside their thinking, and one if a score has no interval."""
+    """Yield a note if responses end inside their thinking, and another if a score has no interval."""
     if any(score.unfinished_thoughts for score in scores):
         yield (
             "Responses that end inside their thinking have no answer and count as cut (column think); more new"

@@ -141,8 +141,8 @@ class EvaluationStore:
 
         Args:
             asked: the settings of this command.
-            tasks: the command's benchmarks, with their problems. A resumed benchmark may have more samples, or more
-                problems at the end, than before, but not fewer.
+            tasks: the command's benchmarks, with their problems. When a benchmark is resumed, its number of samples may
+                grow, and problems may be added at the end. Neither number may shrink.
             is_local: whether the model is a folder. A folder may move, so its path is not compared here;
                 `check_backend` compares its weights.
 
@@ -383,13 +383,17 @@ class EvaluationStore:
 
     @contextmanager
     def locked(self, *, make: bool = True) -> Iterator[None]:
-        """Hold the folder's lock during the block.
+        """Hold the folder's lock during the block, so that no other process works on the evaluation.
 
         Before the block, files that interrupted writes left behind are removed. After it, the folder is removed if it
         was made for the lock and is still empty.
 
         Args:
             make: make the folder if it does not exist.
+
+        Raises:
+            UserError: another process holds the lock, or the folder cannot be locked or made.
+            FileNotFoundError: the folder does not exist, and `make` is false.
         """
         with held(self.folder, make=make):
             sweep(self.folder / "generations", is_held=True)

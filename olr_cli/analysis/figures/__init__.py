@@ -55,7 +55,7 @@ def _function(figure: str) -> Callable[..., list[Chart]]:
 
 
 def caption(figure: str) -> str:
-    """Return the caption of a figure, that is the first line of the docstring of the function that draws it."""
+    """Return the caption of a figure: the first line of the docstring of the function that draws it."""
     return (_function(figure).__doc__ or "").partition("\n")[0]
 
 
@@ -94,14 +94,14 @@ def known(kind: str, names: Iterable[str], registry: Iterable[str]) -> list[str]
 
 
 def known_figures(names: Sequence[str]) -> list[str]:
-    """Replace the name ``all`` by the figures that it stands for, and return the names in order.
+    """Replace ``all`` by the names of the figures that it stands for, and return all names in order.
 
-    Names in `FIGURES` come first, in its order. Names such as ``over-noise.ratio`` follow. Such a figure shows scores
-    over a key of the recipe; whether the key exists is not checked here. ``all`` stands for all of `FIGURES` and for
-    the figures over the keys in `OFTEN`.
+    ``all`` stands for every figure in `FIGURES`, and for scores over each key in `OFTEN`, the keys that the paper
+    varies. In the result, names in `FIGURES` come first, in its order. Names of scores over a key, such as
+    ``over-noise.ratio``, follow; whether the recipes have the key is not checked here.
 
     Raises:
-        UserError: a name is none of these.
+        UserError: a name is neither in `FIGURES` nor ``all``, and does not begin with ``over-``.
     """
     over = [name for name in names if name.startswith(OVER)]
     named = known("figure", (name for name in names if name not in over), [*FIGURES, "all"])

@@ -47,7 +47,7 @@ _BY_NOISE, _BY_SELECTION = ("clean", "noisy"), ("selected", "unselected")
 
 
 class Epochs:
-    """The metrics of an arm by epoch, averaged over its seeds. `metrics` are the names of those to compute.
+    """The metrics of an arm by epoch, averaged over its seeds. Only the metrics in the argument `metrics` are computed.
 
     Attributes:
         settings: the arm's settings of OLR; OLR's defaults if the arm has another method.
@@ -73,9 +73,10 @@ class Epochs:
     def by_noise(self, prefix: str, *otherwise: str, first: int = 1) -> pl.DataFrame:
         """Return the rows of a metric on clean and on noisy prompts, or of other metrics if noise is unknown.
 
-        `prefix` is the beginning of the metric's name, such as ``slope/``; ``clean`` and ``noisy`` follow. If it is
-        unknown which prompts are noisy, the rows of the metrics `otherwise` are returned. Epochs before `first` are
-        left out.
+        Args:
+            prefix: the metric's name without its last part, such as ``slope/`` for ``slope/clean`` and ``slope/noisy``.
+            otherwise: names of the metrics to return if it is unknown which prompts are noisy.
+            first: the first epoch to return.
         """
         rows = self.rows(*(prefix + group for group in _BY_NOISE), first=first)
         return self.rows(*otherwise, first=first) if rows.is_empty() else rows
@@ -96,7 +97,9 @@ class Epochs:
         return self.settings.warmup_epochs + 1
 
     def selecting(self) -> int:
-        """Return the first epoch in which OLR can select labels, that is replace them by the majority answer.
+        """Return the first epoch in which OLR can select labels: the one after the warm-up.
+
+        A label is selected if the majority answer replaces it.
 
         Raises:
             Lack: the method is not OLR, or no epoch follows the warm-up.
@@ -181,11 +184,11 @@ def selection_ratio(epochs: Epochs) -> pl.DataFrame:
 
 
 def criteria(epochs: Epochs) -> pl.DataFrame:
-    """Return by epoch the share of right answers among the majority answers that OLR's criteria would select.
+    """Return by epoch the accuracy of the majority answers that OLR's criteria would select.
 
-    The frame has a row per metric and epoch (`Epochs.rows`). The metrics are for slope, for consistency, and for both
-    together. The criteria are applied to the stored history, whatever the run's own method selected. Without training,
-    slopes are chance, so the rows are of consistency alone.
+    There is a metric for the slope criterion, one for consistency, and one for both together. The frame has a row per
+    metric and epoch (`Epochs.rows`). The criteria are applied to the stored history, whatever the run's own method
+    selected. If the policy was not trained, pass rates change only by chance, so only consistency is shown.
 
     Raises:
         Lack: true answers are unknown, no epoch follows the warm-up, or no majority answer meets a criterion.
@@ -239,7 +242,7 @@ def _criteria_axes(axes: Axes, epochs: Epochs, rows: pl.DataFrame) -> None:
 
 
 class Panel(NamedTuple):
-    """A panel of the figure `dynamics`, with the functions that compute its rows and finish its axes."""
+    """A panel of the figure `dynamics`: its title, and the functions that compute its rows and finish its axes."""
 
     title: str
     shows: str

@@ -116,7 +116,12 @@ def _caption(window: int, *, is_single: bool, breaks: bool) -> str:
 def _draw_steps(axes: Axes, metric: str, raw: pl.DataFrame) -> None:
     """Draw the values of one run at single steps, as a pale line behind their average.
 
-    `raw` has the columns at (the step) and value. Held-out accuracy is not averaged, so it gets no such line.
+    Nothing is drawn for held-out accuracy, because it is not averaged.
+
+    Args:
+        axes: the panel.
+        metric: name of the metric.
+        raw: one row per step, with the columns ``at`` (number of the step) and ``value``.
     """
     if metric != _SPARSE:
         steps, values = raw["at"].to_numpy(), raw["value"].to_numpy()
@@ -202,8 +207,13 @@ def _draw(sheet: Sheet, axes: Axes, look: Look, rows: pl.DataFrame, shift: float
 
     A line breaks where a run ends, because the mean over the remaining runs may be at another height.
 
-    `rows` has one row per step, with the columns step, mean, sd, runs and values. `shift` is a number from 0 to 1,
-    different for each arm. It moves the few markers of a long line, so that they do not cover those of other lines.
+    Args:
+        sheet: the figure.
+        axes: the panel.
+        look: colour, marker and name of the line.
+        rows: one row per step, with the columns step, mean, sd, runs and values.
+        shift: a number from 0 to 1, different for each arm. It moves the few markers of a long line, so that they do
+            not cover those of other lines.
     """
     every = 1 if len(rows) <= 25 else len(rows) // _MARKERS
     marks: dict[str, Any] = {"markevery": (int(shift * every), every)}

@@ -60,9 +60,13 @@ class Chart:
 class Sheet:
     """A figure with a grid of panels.
 
-    The argument `panels` is the number of panels; the attribute `panels` has their axes. A caller draws into the panels
-    and then calls `chart`, which finishes the figure. Each row of the grid has `columns` panels. `width` (of the whole
-    figure) and `panel_height` are in inches.
+    Draw into the panels, then call `chart`, which finishes the figure.
+
+    Args:
+        panels: number of panels. The attribute with this name holds their axes.
+        columns: number of panels in a row of the grid.
+        width: width of the whole figure in inches.
+        panel_height: height of a panel in inches.
     """
 
     def __init__(
@@ -114,11 +118,17 @@ class Sheet:
     ) -> None:
         """Show how the runs behind a line spread, as dots or as mean ± one sd.
 
-        The largest number of runs behind a point decides. From two to four (`FEW`), each run's value is a dot. Above
-        that, mean ± one sd is an area, or a whisker at each point if not `joined`. With single runs nothing is drawn.
+        If the point with the most runs has two to four (`FEW`), every run's value is drawn as a dot. If it has more,
+        mean ± one sd is drawn, as an area if `joined`, otherwise as a whisker at each point. If no point has more than
+        one run, nothing is drawn.
 
-        `rows` has one row per point, with the columns `x`, mean, sd and runs. Dots also need the column ``values``, a
-        list of the single runs' values; without this column mean ± one sd is drawn.
+        Args:
+            axes: the panel.
+            rows: one row per point, with the columns `x`, mean, sd and runs. Dots also need the column ``values``, a
+                list of the single runs' values; without this column mean ± one sd is drawn.
+            x: name of the column of the horizontal axis.
+            colour: colour of the line.
+            joined: whether the points of the line are joined.
         """
         if are_few(rows):
             dots = rows.select(x, "values").explode("values")
@@ -167,10 +177,15 @@ class Sheet:
         values: Sequence[float],
         **look: Any,
     ) -> None:
-        """Draw a horizontal bar of the length `mean` at the height `place`, and show how its runs spread.
+        """Draw a horizontal bar for a mean, and show how its runs spread.
 
-        Two to four (`FEW`) runs are drawn as dots, at their `values`. Otherwise a whisker shows the sd, unless `sd` is
-        None. `look` is passed on to `Axes.barh`.
+        Args:
+            axes: the panel.
+            place: height of the bar's middle on the vertical axis.
+            mean: length of the bar.
+            sd: half the length of a whisker around `mean`; None: there is no whisker.
+            values: the runs' values. Two to four (`FEW`) are drawn as dots, and then there is no whisker.
+            look: passed on to `Axes.barh`.
         """
         axes.barh(place, mean, height=0.7, **look)
         if 1 < len(values) <= FEW:
@@ -192,9 +207,7 @@ class Sheet:
         x: str = "epoch",
         joined: bool = True,
     ) -> None:
-        """Draw lines through means, write each line's name at its end, and show how its runs spread.
-
-        Up to four (`FEW`) runs are drawn as dots. For more runs, mean ± one sd is drawn.
+        """Draw lines through means, write each line's name at its end, and show how its runs spread (`spread`).
 
         Args:
             axes: the panel.
@@ -204,7 +217,7 @@ class Sheet:
                 ``values``, a list of the single runs' values.
             of: name of the column that says to which line a row belongs.
             x: name of the column of the horizontal axis.
-            joined: whether points are joined; otherwise there are only markers and whiskers.
+            joined: whether points are joined; otherwise there are only markers, and dots or whiskers.
         """
         for line, look in looks.items():
             points = rows.filter(pl.col(of) == line)

@@ -146,9 +146,9 @@ def applied(*, captions: bool | None = None) -> Iterator[None]:
 
 
 def columns_of(panels: int, most: int) -> int:
-    """Return the number of columns, at most `most`, in which `panels` panels give rows of about equal length.
+    """Return how many columns a grid of `panels` panels gets, so that its rows have about the same length.
 
-    For example, five panels get 3 columns if `most` is 4.
+    The number is at most `most`. For example, five panels get 3 columns if `most` is 4.
     """
     # -(-a // b) rounds up.
     rows = -(-panels // most)

@@ -127,9 +127,11 @@ def series_over(arms: Sequence[Arm], key: str) -> list[Variation]:
     A variation is a set of arms that differ in this key alone. The figure shows it as a line or as a row of bars. The
     list is empty if no arms differ in the key alone.
 
-    If the key is a setting of a method, a variation is named after its noise. A GRPO arm with the same settings besides
-    the method joins it, under the value None. For other keys, a variation is named after its method. Variations that
-    differ in other settings then go into different panels.
+    If the key is a setting of a method, a variation is named after its noise. If a GRPO arm differs from it in the
+    method alone, this arm is added to `Variation.arms` under the key None.
+
+    For any other key, a variation is named after its method. Variations that differ in further settings get different
+    panels.
     """
     deciding = arms if key != THRESHOLD else list(filter(_uses_slope, arms))
     variations = vary(deciding, key)
@@ -180,9 +182,12 @@ def _verified(variation: Variation) -> int:
 
 
 def _panel_titles(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a title for each panel, such as ``100 verified labels``, with the settings in which panels differ.
+    """Return a title for each panel, made of the settings in which the panels differ, such as ``100 verified labels``.
 
-    `settings` has one mapping per panel: dotted key of the recipe -> value. If all are equal, the titles are empty.
+    If all panels have the same settings, each title is an empty text.
+
+    Args:
+        settings: for each panel, a mapping of dotted recipe key -> value.
     """
     return [
         re.sub(
@@ -197,15 +202,15 @@ def _panel_titles(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 def over(arms: Sequence[Arm], key: str) -> list[Chart]:
     """The score at the end of training over one key of the recipe, of arms that differ in nothing else.
 
-    A key with numbers gives lines, any other key bars. For a setting of a method, there is a line (or row of bars) for
-    each kind of noise, with GRPO under this noise beside it. For other keys, there is a line or row for each method.
+    A key with numbers gives lines, any other key bars. If the key is a setting of a method, there is a line (or row of
+    bars) for each kind of noise, with GRPO under this noise beside it. For any other key, there is one for each method.
 
     For OLR's criteria, two metrics come first. One is the accuracy of the selected labels. The other is coverage, the
     share of visits whose label is selected. These metrics count all visits after warm-up, by the selection that each
     run made during its training.
 
-    The data have one row for each line or row of bars, value of the key and metric. In rows of GRPO beside a line, the
-    value is null.
+    The chart's data have a row for each metric of each point or bar. The column ``value`` has the key's value. For GRPO
+    beside a line it is null, because GRPO has no such setting.
 
     Raises:
         Lack: no arms differ in this key alone.
@@ -263,13 +268,18 @@ def _rows(
     values: Callable[[Run], Mapping[str, float | None]],
     metrics: Collection[str],
 ) -> pl.DataFrame:
-    """Return the mean and spread of each arm over its seeds, with one row per variation, value of its key, and metric.
+    """Return the mean and spread of each arm over its seeds, with a row for each metric of each arm of a variation.
 
     The columns are key, panel, series (the variation's name), value, metric, mean, sd, runs, seeds (as one text), and
-    values (a list of the single runs' values). If all values of the key are numbers, the column value has these
-    numbers, and null for GRPO. Otherwise it has the names of the bars. An arm without a metric gets no row for it.
+    values (a list of the single runs' values). An arm without a metric has no row for it.
 
-    `values` takes a run and returns metric -> value. `metrics` are the metrics to keep.
+    The column value has the arm's value of the key. If all values of the key are numbers, the column is numeric, and
+    null for GRPO. Otherwise it has the names of the bars.
+
+    Args:
+        series: the variations.
+        values: function from a run to metric -> value.
+        metrics: the metrics to keep.
     """
     arms = {arm.name: arm for variation in series for arm in variation.arms.values()}
     by_run = measured(arms.values(), values)

@@ -109,10 +109,14 @@ def _compared(
 def _on_other_questions(
     arms: Sequence[Arm], references: Mapping[str, str], cells: Mapping[Key, Cell]
 ) -> Iterator[str]:
-    """Yield a sentence on each arm whose held-out questions differ from those of the arm that it is compared with.
+    """Yield a warning for each arm whose held-out questions differ from those of the arm that it is compared with.
 
-    `references` maps the name of an arm to the name of the arm that it is compared with. `cells` has the summaries by
-    metric and arm. If the summary of an arm's held-out accuracy has no difference, there is no sentence on the arm.
+    An arm gets no warning if the table shows no difference in held-out accuracy for it.
+
+    Args:
+        arms: the arms.
+        references: name of an arm -> name of the arm that it is compared with.
+        cells: (metric, arm) -> the arm's mean and, as `change`, its difference.
     """
     first = {arm.name: arm.runs[0].settings for arm in arms}
     held_out = {
@@ -159,9 +163,14 @@ def _detail(
 ) -> Block:
     """Return the part of the terminal's table that shows one metric.
 
-    There is a row for each arm, with mean, sd and difference. `best` is the name of the baseline or reference. Its row
-    says ``baseline`` instead of a difference. With `has_shares`, a further column says how much of the gap an arm
-    closes.
+    There is a row for each arm, with mean, sd and difference.
+
+    Args:
+        metric: name of the metric.
+        arms: names of the arms.
+        cells: (metric, arm) -> the arm's mean and, as `change`, its difference.
+        best: name of the baseline or reference. Its row says ``baseline`` instead of a difference.
+        has_shares: whether a further column says how much of the gap to the reference an arm closes.
     """
     heads = [
         "arm",
@@ -192,6 +201,11 @@ def _document(
     """Return the table for documents, such as Markdown.
 
     There is a row for each arm and a column for each metric, with means and differences.
+
+    Args:
+        metrics: names of the metrics.
+        arms: names of the arms.
+        cells: (metric, arm) -> the arm's mean and, as `change`, its difference.
     """
     columns = [
         Column("arm"),

@@ -64,9 +64,10 @@ def cost_table(arms: Sequence[Arm], *, with_published: bool = False) -> Table:
 
 
 def _training_time(arm: Arm) -> TrainingTime | None:
-    """Return an arm's training time, or None if no run of the arm has logged the time of a step.
+    """Return an arm's training time, or None if no run of the arm has a step that counts.
 
-    Only steps that decided labels count, and only in finished runs. Without a finished run the result has no times.
+    A step counts if its labels were computed and their time was logged. Only finished runs are timed, because an
+    unfinished one would look faster. If none is finished, the result has no times.
     """
     steps_by_run = {}
     for run in arm.runs:

@@ -120,7 +120,7 @@ class Layout:
     def reference_key(self, setting: Setting) -> Hashable | None:
         """Return the key of the row with which a training with this setting is compared.
 
-        It is the row of the reference method with the same noise and the same other settings, except OLR's settings.
+        That row has the reference method, no settings of OLR, and otherwise the same setting, such as the same noise.
         The result is None for the reference method itself and for methods that use no labels.
         """
         if setting.method == self.reference or _uses_no_labels(setting):

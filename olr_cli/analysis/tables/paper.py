@@ -95,10 +95,13 @@ class PaperRow:
 
 
 class PaperTable:
-    """One of the paper's tables, with the scores of our arms in its rows.
+    """One of the paper's tables, with the scores of our arms in its rows. Rows without a score are left out.
 
-    `name` is the table's name, such as ``baselines``. `models` are folders of evaluations of policies before training.
-    `with_published` adds the paper's scores. Rows without a score are left out.
+    Args:
+        name: the table's name, such as ``baselines``.
+        arms: our arms.
+        models: folders with evaluations of policies before training.
+        with_published: whether to add the paper's scores.
 
     Attributes:
         rows: the paper's rows in its order, then rows of ours that the paper does not have.
@@ -208,7 +211,7 @@ class PaperTable:
                 yield Column(brief, is_dim=True), partial(papers, is_change=True)
 
     def _lines(self) -> Iterator[dict[str, Any]]:
-        """Yield the numbers for CSV and JSON, as one dict for each row and each column of scores.
+        """Yield the numbers for CSV and JSON: one dict for each score of each row.
 
         Shares are from 0 to 1. Unknown numbers are None.
         """
@@ -295,10 +298,10 @@ class PaperTable:
         return cells
 
     def _sort_key(self, setting: Setting) -> tuple[Any, ...]:
-        """Return the key by which rows that the paper does not have are sorted.
+        """Return the sort key of a row of ours that the paper does not have.
 
-        It sorts by noise first. Under the same noise, rows that are not compared with another row come first. After
-        that it sorts by the value that the table varies.
+        Rows are sorted by noise first. Under the same noise, rows that are not compared with another row come first.
+        After that, they are sorted by the value that the table varies.
         """
         noise = setting.noise_type or "", float(setting.noise_ratio or 0), setting.besides
         is_compared = self._by_key[self._layout.key(setting)][0].name in self._compared
@@ -308,8 +311,8 @@ class PaperTable:
     def _reference_arm(self, arm: Arm) -> Arm | None:
         """Return the arm that `arm` is compared with, or None if there is none.
 
-        Candidates are the arms in the reference row with the same starting policy, training data and held-out data. Of
-        several candidates, the one is taken whose settings differ least from those of `arm`.
+        Candidates are the arms in the reference row with the same starting policy, training data and held-out data. If
+        there are several, the one whose settings differ least from those of `arm` is returned.
         """
         settings = arm.settings()
 
@@ -429,8 +432,8 @@ def _cell(
 def _details(arms: Sequence[Arm]) -> list[str]:
     """Return a text for each arm that tells it apart from the other arms of the same row.
 
-    The text has the noise of the arm's data and its other settings, as far as the arms differ in them. If two texts
-    would be equal, the names of the arms are returned. The text of a single arm is empty.
+    The text has the noise and the other settings in which the arms differ. If two texts would be equal, the arms' names
+    are returned instead. A single arm gets an empty text.
     """
     if len(arms) < 2:
         return [""] * len(arms)
