@@ -16,7 +16,7 @@ from olr_cli.recipe.layers import find_recipe, load_recipe, overlay, override, v
 from olr_cli.recipe.methods import OlrMethod
 from olr_cli.recipe.reference import key_table
 from olr_cli.recipe.schema import Recipe, changed_keys
-from olr_cli.recipe.sections import ActiveNoiseSection
+from olr_cli.recipe.sections import ActiveNoiseSection, OpenRlhfEngine
 from olr_cli.recipe.sentences import OTHER_NAMES
 from olr_cli.recipe.sweep import expand_sweep
 from olr_cli.runs.directory import recipe_yaml
@@ -514,3 +514,19 @@ def test_the_functions_of_a_verifier_are_granted_by_who_names_them(tmp_path):
 def test_a_recipe_that_is_no_keys_and_values_is_called_what_it_is(tmp_path, text, what):
     said = refusal(load_recipe, write(tmp_path, text))
     assert f"mine.yaml holds {what}, not the keys of a recipe" in said
+
+
+@pytest.mark.parametrize(
+    "keys, engines",
+    [
+        ({"colocate": False}, 1),
+        ({"colocate": False, "vllm_engines": 3}, 3),
+        ({"colocate": True, "gpus_per_node": 8}, 8),
+        ({"colocate": True, "gpus_per_node": 8, "nodes": 2, "tensor_parallel": 4}, 4),
+        ({"colocate": True, "gpus_per_node": 1, "tensor_parallel": 2}, 1),
+    ],
+)
+def test_there_are_as_many_vllm_engines_as_fit_beside_the_policy_and_at_least_one(
+    keys, engines
+):
+    assert OpenRlhfEngine(**keys).engines == engines

@@ -106,7 +106,7 @@ def known_figures(names: Sequence[str]) -> list[str]:
     over = [name for name in names if name.startswith(OVER)]
     named = known("figure", (name for name in names if name not in over), [*FIGURES, "all"])
     if "all" not in names:
-        return [*named, *over]
+        return [*named, *dict.fromkeys(over)]
     return list(dict.fromkeys([*FIGURES, *(f"{OVER}{key}" for key in OFTEN), *over]))
 
 

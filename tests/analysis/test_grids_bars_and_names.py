@@ -1,9 +1,10 @@
-"""Grids of an audit and heights of the bars in a page."""
+"""Grids of an audit, heights of the bars in a page, and names of figures."""
 
 import numpy as np
 from cases import each
 
 from olr_cli.analysis.audit import calibration
+from olr_cli.analysis.figures import FIGURES, known_figures
 from olr_cli.analysis.report import words
 
 
@@ -28,3 +29,12 @@ def test_in_the_page_the_height_of_a_bar_says_what_the_majority_was():
         "the given label, truth unknown": 0.85,
         "the true answer": 1,
     }
+
+
+@each(
+    "names, found",
+    (["over-seed", "dynamics", "over-seed", "dynamics"], ["dynamics", "over-seed"]),
+    (["learning", "dynamics"], ["dynamics", "learning"]),
+)
+def test_a_figure_that_is_named_twice_is_drawn_once(names, found):
+    assert known_figures(names) == sorted(found, key=[*FIGURES, "over-seed"].index)
