@@ -45,7 +45,10 @@ _PARTS = 6
 
 @dataclass(frozen=True)
 class RatesOfVisits:
-    """Error rates of a verifier in the visits `first` to `last`, both included, measured on `rewards` rewards."""
+    """Error rates of a verifier in a range of visits.
+
+    The range goes from visit `first` to visit `last`, both included. `rewards` is the number of rewards in it.
+    """
 
     first: int
     last: int
@@ -277,10 +280,10 @@ def _rows(history: RolloutHistory) -> tuple[pl.DataFrame, int]:
 def _other_extractor(
     accepted: pl.DataFrame, history: RolloutHistory, judge: Judge
 ) -> tuple[str, float] | None:
-    """Find an extractor that explains why answers were rewarded that olr reads as wrong.
+    """Find an extractor with which olr would read right answers in responses that were rewarded as right.
 
-    Every extractor reads the rewarded responses anew. The best extractor is the one that most often reads a right
-    answer; the verifier may use it too.
+    olr now reads wrong answers there, perhaps because the verifier reads answers in another way. Every extractor reads
+    the responses anew; the best is the one that most often reads a right answer.
 
     Args:
         accepted: rewarded rollouts whose answer, as read now, is wrong.
