@@ -115,7 +115,10 @@ def _grouped(values: pl.DataFrame) -> pl.DataFrame:
 
 
 def spread(cell: Cell) -> tuple[float | str | None, float | None, int]:
-    """Return the mean of a cell, its standard deviation (None for one run) and its number of runs."""
+    """Return the mean of a cell, its standard deviation (None for one run) and its number of runs.
+
+    The mean is None if it is unknown, and a str only in a cell of text.
+    """
     return cell.value, cell.sd, cell.n
 
 

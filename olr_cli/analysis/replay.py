@@ -264,10 +264,10 @@ def _settings(recipe: Recipe) -> str:
 def _agreement(history: RolloutHistory, method: str, labels: pl.LazyFrame) -> Iterator[str]:
     """Yield sentences that compare the decisions of a replay with those of the run.
 
-    - The first names the run's method; only if the replay's is another one.
+    - The first names the run's method. It is left out if the replay has the same method.
     - The second says at how many visits the label is the same.
-    - The third says at how many visits replay and run agree on whether the prompt trains; only if some prompt does not
-    train.
+    - The third says at how many visits replay and run agree on whether the prompt trains. It is left out if every
+    prompt trains in both.
 
     Args:
         history: the replayed history.

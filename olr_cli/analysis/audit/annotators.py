@@ -220,8 +220,8 @@ class _Candidates:
     def scores(self, parameters: _Parameters) -> Floats:
         """Return (C, D) log weights of C candidates at D difficulties, from the models' answers and the labels.
 
-        They are the log weights by the answers (`by_answers`). If a candidate is the label of its prompt, the label
-        adds to them: the more, the larger `parameters.trust` is, the chance that a label is right.
+        They are the log weights by the answers (`by_answers`). If a candidate is the label of its prompt, a bonus is
+        added. It grows with `parameters.trust`, the chance that a label is right.
         """
         trust = parameters.trust
         by_label = np.log(trust * self.possible / (1 - trust))
@@ -396,10 +396,10 @@ def _are_voters(accuracies: Floats) -> Bools:
 
 
 def _of_voters(tally: Tally, is_voter: Bools) -> tuple[Tally, Numbers]:
-    """Return the tally of the voting models alone, and (A,) the index in the full tally of each of its A answers.
+    """Return the tally of the voting models alone, and the number that each of its answers has in the full tally.
 
-    The new tally numbers its answers from 0. If no voting model gave a prompt's label as an answer, the label's number
-    becomes `UNSEEN`.
+    The new tally numbers its A answers from 0; the array of shape (A,) has the old numbers. If no voting model gave a
+    prompt's label as an answer, the label's number becomes `UNSEEN`.
 
     Args:
         tally: the full tally, of all models.

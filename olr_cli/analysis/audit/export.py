@@ -183,8 +183,8 @@ def unrepaired_note(audit: Audit, choice: Choice) -> str | None:
     labels show that this is a gain. If they show it, or if no repair is asked for, the result is None.
 
     Raises:
-        UserError: a repair is asked for, but no label changes and none is added. There is no error if the audit has a
-            prompt without a label that is missing from the data set.
+        UserError: a repair is asked for, no label changes, none is added, and the data set has every prompt without a
+            label.
     """
     if not choice.repair:
         return None

@@ -241,10 +241,10 @@ def _with_verifier(
     found: RewardAudit,
     answer: Answer,
 ) -> Answer:
-    """Extend the output of an audit of rewards by a verifier for recipes that errs as often as the audited one.
+    """Extend the output of an audit of rewards by the `verifier` section of a recipe, with the measured errors.
 
-    If `target` is `PRINTED`, the output is the recipe's `verifier` section alone, so that it can be pasted. Otherwise a
-    recipe is written to the file `target`. It trains once with this verifier and once without it. The output then
+    If `target` is `PRINTED`, the output prints this section alone, so that it can be pasted into a recipe. Otherwise a
+    recipe is written to the file `target`, which trains once with this verifier and once without it. The output then
     proposes the command that trains the recipe.
 
     Args:

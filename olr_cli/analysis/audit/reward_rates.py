@@ -162,8 +162,8 @@ def _rate(errors: Floats, cases: Floats, prompts: int) -> Cell:
     interval is then the exact one for as many independent cases as there are prompts.
 
     Args:
-        errors: (1 + draws,) number of errors over all prompts, then in each draw.
-        cases: (1 + draws,) number of cases, both right and wrong ones.
+        errors: (1 + draws,) number of cases with an error, over all prompts, then in each draw.
+        cases: (1 + draws,) number of cases with or without an error.
         prompts: number of prompts.
     """
     if not cases[0]:

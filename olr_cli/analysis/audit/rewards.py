@@ -280,10 +280,10 @@ def _rows(history: RolloutHistory) -> tuple[pl.DataFrame, int]:
 def _other_extractor(
     accepted: pl.DataFrame, history: RolloutHistory, judge: Judge
 ) -> tuple[str, float] | None:
-    """Find an extractor with which olr would read right answers in responses that were rewarded as right.
+    """Find an extractor that reads right answers in rewarded responses where olr now reads wrong ones.
 
-    olr now reads wrong answers there, perhaps because the verifier reads answers in another way. Every extractor reads
-    the responses anew; the best is the one that most often reads a right answer.
+    The verifier may read answers in the same way. Every extractor reads the responses anew; the best is the one that
+    most often reads a right answer.
 
     Args:
         accepted: rewarded rollouts whose answer, as read now, is wrong.
@@ -313,8 +313,9 @@ def _other_extractor(
 def _kind(answer: str, label: str) -> str:
     """Guess from the texts of answer and label why reward and verdict differ.
 
-    For two unequal numbers the result is ``near value`` or ``other value``. Otherwise it is ``same text`` for equal
-    texts, ``words or unit`` if the answer seems to contain some, and else ``spelling``.
+    For two unequal numbers the result is ``near value`` if they differ by less than `_NEAR`, relative to the label, and
+    else ``other value``. In all other cases it is ``same text`` for equal texts, ``words or unit`` if the answer seems
+    to contain some, and else ``spelling``.
     """
     answer_number, label_number = exact_number(answer), exact_number(label)
     if (

@@ -87,11 +87,11 @@ def rounded(rate: Any) -> Decimal:
 
 
 def _errors_repeat(cases: pl.DataFrame) -> bool:
-    """Return whether a misjudged answer is misjudged every time, or else independently in each rollout.
+    """Return whether errors repeat: whether an answer that is misjudged once is misjudged in every rollout.
 
-    The pairs of rollouts with the same answer tell. If errors repeat, both rollouts of a pair are misjudged whenever
-    the first is. If errors are independent, both are misjudged in fewer pairs. The result is True if the observed
-    number of pairs is nearer to that for repeated errors.
+    Otherwise each rollout is misjudged independently. Pairs of rollouts with the same answer tell the two apart. If
+    errors repeat, whenever the first of a pair is misjudged, the second is too. If errors are independent, this happens
+    less often. The result is True if the observed number of misjudged pairs is nearer to that for repeated errors.
 
     In `cases`, a row is an answer to a prompt; `bad` of its `of` rollouts are misjudged.
     """
@@ -214,7 +214,7 @@ def _apart(answer: str, label: str) -> tuple[str | None, float | None]:
 
     Returns:
         The distance as text; None if six digits do not give it exactly.
-        The distance relative to the label, rounded up to a value of `_NEAR`; None if it is larger than all of them.
+        The distance as a share of the label, rounded up to a value of `_NEAR`; None if it is larger than all of them.
     """
     answer_number, label_number = exact_number(answer), exact_number(label)
     if answer_number is None or label_number is None or answer_number == label_number:
