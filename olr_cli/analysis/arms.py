@@ -34,9 +34,9 @@ _ACRONYM = re.compile("(?<![A-Za-z0-9])(grpo|olr|ttrl)(?![A-Za-z0-9])")
 
 @dataclass(frozen=True)
 class Arm:
-    """Group of runs that repeat one recipe under different seeds, or another trainer's log.
+    """One arm of a comparison: the runs of one recipe under different seeds, or one log of another trainer.
 
-    Tables compare arms; figures show the mean and the spread of an arm's runs.
+    Tables compare arms. Figures show the mean of an arm's runs and how far the runs spread.
     """
 
     name: str
@@ -65,7 +65,10 @@ class Arm:
 
     @property
     def recipe(self) -> Recipe:
-        """The recipe of the first run; the other runs' recipes differ in nothing that a figure shows."""
+        """The recipe of the first run.
+
+        The recipes of the other runs differ from it only in the seed and in settings that change no more than rounding.
+        """
         return self.runs[0].recipe
 
     @property
@@ -105,14 +108,13 @@ class Arm:
     @property
     def epochs(self) -> int:
         """The number of epochs that all runs have completed."""
-        return min(map(complete_epochs, self._visits))
+        return min(map(complete_epochs, self._begun_epochs))
 
     @cached_property
-    def _visits(self) -> list[pl.DataFrame]:
-        """One frame per run, in the order of `runs`, with a row of metrics per epoch.
+    def _begun_epochs(self) -> list[pl.DataFrame]:
+        """One frame of metrics per run, with a row per epoch; the last epoch may be incomplete.
 
-        In epoch n every prompt is visited for the n-th time. The last epoch may be incomplete. The columns are those of
-        `by_epoch`.
+        The frames are in the order of `runs` and have the columns of `by_epoch`.
         """
         return [self.visits()[run.path] for run in self.runs]
 
@@ -122,13 +124,13 @@ class Arm:
         The columns are ``visit`` (the epoch, from 1), ``prompts`` (number of prompts visited) and one per metric of the
         labels, such as ``majority/accuracy``. A metric without a value is null.
         """
-        return [visits.head(complete_epochs(visits)) for visits in self._visits]
+        return [visits.head(complete_epochs(visits)) for visits in self._begun_epochs]
 
     @cached_property
     def unfinished(self) -> dict[Path, str]:
         """The unfinished runs: run directory -> a sentence that says how many of the planned epochs are complete."""
         sentences = {}
-        for run, visits in zip(self.runs, self._visits, strict=True):
+        for run, visits in zip(self.runs, self._begun_epochs, strict=True):
             epochs, planned = complete_epochs(visits), run.recipe.train.epochs
             if epochs != planned:
                 more = (
@@ -150,7 +152,7 @@ class Arm:
             return list(self.log.notes)
         notes = list(self.unfinished.values())
         notes += [note for run in self.runs if (note := kind_note(run.path, run.kind))]
-        if len(set(map(complete_epochs, self._visits))) > 1:
+        if len(set(map(complete_epochs, self._begun_epochs))) > 1:
             notes.append(
                 f"Figures by epoch show arm '{self.name}' up to epoch {self.epochs}, which all its runs have finished;"
                 " tables and the figure arms take the last epoch of each run."
@@ -160,8 +162,8 @@ class Arm:
     def frame(self, metrics: Collection[str] = LABEL_METRICS) -> pl.DataFrame:
         """Return label metrics of all runs, for the epochs that every run has completed.
 
-        There is one row per metric, run and epoch, with the columns arm, seed, metric, at (the epoch) and value. Rows
-        without a value are left out. `metrics` are names of columns of `by_epoch`.
+        There is one row per metric, run and epoch, with the columns arm, seed, metric, ``at`` (the epoch) and value.
+        Rows without a value are left out. `metrics` are names of columns of `by_epoch`.
         """
         by_run = zip(self.runs, self.by_epoch(), strict=True)
         values = (
@@ -187,10 +189,14 @@ class Arm:
 def measured(
     arms: Iterable[Arm], values: Callable[[Run], Mapping[str, float | None]]
 ) -> pl.DataFrame:
-    """Return metrics that have one value per run, as a frame with the columns arm, seed, metric, at and value.
+    """Return a frame of metrics that have one value per run, with the columns of `frame.SCHEMA`.
 
-    `values` takes a run and returns metric -> value. Values that are None or not finite are left out. The column at is
-    null.
+    These are arm, seed, metric, ``at`` and value. Elsewhere ``at`` holds the epoch; here it is null. Values that are
+    None or not finite are left out.
+
+    Args:
+        arms: the arms whose runs are measured.
+        values: called with each run; returns metric -> value.
     """
     return frame(
         (arm.name, run.seed, metric, None, value)
@@ -207,11 +213,17 @@ _BESIDE_RUNS = ("figures", "logs")
 def find_runs(
     places: Iterable[Path], columns: Mapping[str, str] | None = None
 ) -> list[Run]:
-    """Return the runs at the given places; a run that several places lead to is returned once.
+    """Return the runs at the given places, each once even if several places lead to it.
 
-    A place is a run directory, a folder, or another trainer's log. A folder stands for all runs below it, the oldest
-    first. A log that is a folder becomes one run. All logs that are single files become one run together. Runs of logs
-    come last. A folder named ``figures`` or ``logs`` that holds no runs is skipped if another place holds some.
+    What a place stands for depends on its kind:
+
+    - A run directory stands for its run.
+    - A folder with run directories below it stands for all of their runs, the oldest first.
+    - Another trainer's log in a folder of its own is one run.
+    - Another trainer's log in a single file is part of a run: all such files together are one run.
+
+    Runs of other trainers come after all others. A folder named ``figures`` or ``logs`` that holds neither runs nor a
+    log is skipped if another place holds runs.
 
     Args:
         places: paths of run directories, folders and logs.
@@ -248,11 +260,14 @@ def find_runs(
 
 
 def begun(runs: Sequence[Run], named: Iterable[Path]) -> tuple[list[Run], list[str]]:
-    """Return the runs that have something to show, and a sentence on each run that is left out.
+    """Leave out runs without a complete step. Return the other runs, and a sentence on each run that is left out.
 
-    A run without a complete step is left out, unless it is another trainer's log or its own path is among those that
-    the user `named`. If no run would remain, all runs and no sentences are returned, so that a later error can say what
-    is missing.
+    Two kinds of runs always stay: another trainer's log, and a run whose own path the user named. If no run would
+    remain, all runs are returned without sentences, so that a later error can say what is missing.
+
+    Args:
+        runs: the runs to choose from.
+        named: the paths that the user named.
     """
     named_paths = set(named)
     waiting = {
@@ -401,7 +416,7 @@ class Variation:
 
     @property
     def first(self) -> Arm:
-        """The arm with the smallest value of `key`; its other settings are those of all arms."""
+        """The arm with the smallest value of `key`. Apart from `key` and the seed, all arms have its settings."""
         return next(iter(self.arms.values()))
 
     def settings(self, *without: str) -> dict[str, Any]:

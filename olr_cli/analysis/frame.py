@@ -42,7 +42,7 @@ class Lack(Exception):
 
 
 class Key(NamedTuple):
-    """What a summary over seeds is about: a metric of an arm at a position `at`, such as an epoch.
+    """Key of a summary over seeds: the metric and the arm that it is about, and the position `at`, such as an epoch.
 
     `at` is None for a metric with one value per run.
     """
@@ -115,7 +115,10 @@ def _grouped(values: pl.DataFrame) -> pl.DataFrame:
 
 
 def spread(cell: Cell) -> tuple[float | str | None, float | None, int]:
-    """Return the mean of a cell, its sd (None for one run) and its number of runs."""
+    """Return the mean of a cell, its standard deviation (None for one run) and its number of runs.
+
+    The mean is None if it is unknown, and a str only in a cell of text.
+    """
     return cell.value, cell.sd, cell.n
 
 
@@ -142,10 +145,10 @@ def mean_cell(values: Sequence[float], kind: Kind = "share") -> Cell:
 
 
 def difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Cell | None:
-    """Return the mean paired difference `values` - `baseline`, in points, over the seeds that both have.
+    """Return the mean paired difference `values` - `baseline` over the seeds that both have; None if they share none.
 
-    Both arguments map a seed to a value. The result has Student's 95 % interval, as in `scipy.stats.ttest_rel`, unless
-    there is a single pair. The result is None if no seed is shared.
+    Both arguments map a seed to a value. The cell shows the difference in percentage points, with Student's 95 %
+    interval as in `scipy.stats.ttest_rel`. A single pair has no interval.
     """
     paired = [
         values[seed] - baseline[seed] for seed in sorted(values.keys() & baseline.keys())
@@ -183,14 +186,15 @@ def recovered(
 def notes_on_differences(
     cells: Iterable[Cell | None], reference: str, whose: str = ""
 ) -> Iterator[str]:
-    """Yield a sentence on what the differences in these cells mean, and one if a single seed gives no interval.
+    """Yield a sentence on how the differences in these cells were computed, and one if any is of a single seed.
 
     Without differences nothing is yielded.
 
     Args:
         cells: the cells of a table; None for an empty one.
         reference: what the cells are compared with, in words.
-        whose: words such as ``ours `` to put before "paired by seed", if a table has published differences too.
+        whose: text such as ``ours `` to put before "paired by seed". A table with published differences needs it to
+            tell ours from those.
     """
     changes = [cell.change for cell in cells if cell and cell.change]
     if changes:

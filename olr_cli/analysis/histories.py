@@ -71,11 +71,12 @@ EXAMPLE = "method.slope_threshold=0.1"
 
 
 def replay_words(recipe: Recipe, settings: Sequence[str] = ()) -> list[str]:
-    """Return the last words of an `olr replay` command that tries other criteria; they follow the name of the history.
+    """Return the options of an `olr replay` command that shows the user how to try another setting (`EXAMPLE`).
 
-    The words repeat `settings`, the ``KEY=VALUE`` texts that the history was read with. Without `settings` they repeat
-    the rules of a run's own verifier, if it has some. If the run's method is a user's own label rule, which lacks OLR's
-    criteria, the words also choose OLR.
+    They stand after the name of the history in the command. They also repeat `settings`, the ``KEY=VALUE`` texts that
+    the history was read with. Without `settings` they repeat where a run's own verifier is found, if it has one.
+    `EXAMPLE` is a setting of Online Label Refinement (OLR), so if the run's method is a user's own label rule, the
+    options also choose OLR.
     """
     read = settings or [
         text for key, text in recipe.code_settings().items() if key == "verifier.where"
@@ -149,17 +150,17 @@ class RolloutHistory:
 
     @property
     def given_up(self) -> Path | None:
-        """The run's file of answers that grading gave up on; None unless the history is of a single run.
+        """The run's file of the answers that took too long to grade; None unless the history is of a single run.
 
-        A replay reads it to give up on the same answers.
+        A replay reads it, so that it grades none of them either.
         """
         return self.source / GIVEN_UP if self.is_run else None
 
     def judge(self, report: Callable[[str], None] | None = None) -> Judge:
-        """Make a judge that decides as in the run.
+        """Make a judge that comes to the same verdicts on answers as the judge of the run.
 
-        It has the run's tolerance and gives up on the same answers. It writes nothing into the run. `report` is called
-        with the progress if verdicts are slow.
+        It has the run's tolerance for numbers, and does not grade answers that took the run too long. It writes no
+        files. If grading takes long, `report` is called now and then with a sentence on the progress.
         """
         tolerance = self.recipe.data.tolerance
         return Judge(ledger=self.given_up, keep=False, tolerance=tolerance, report=report)
@@ -176,14 +177,12 @@ def read_history(
 ) -> RolloutHistory:
     """Read rollouts from a run directory, or from the log of any trainer (`olr_cli.data.logs.read_log`).
 
-    A run keeps its own method, unless an override names another one. An override of a setting that only OLR has chooses
-    OLR.
-
     Args:
         source: a run directory; for a log its files, folders of files, or patterns.
         overrides: settings applied to the run's recipe, such as ``method.slope_threshold=0.1``. They may change the
             method, the verifier, the seed, the draw of noisy labels, and how answers are read. For a log they may also
-            change the noise type of sentinels, which are labels that no answer matches.
+            change the noise type of sentinels, which are labels that no answer matches. A setting that only Online
+            Label Refinement (OLR) has makes OLR the method, unless the overrides name another one.
         columns: for a log, olr's name of a column -> its name in the files.
         keeps_responses: whether a log's steps include its responses and their rewards.
         are_models: whether several runs of `olr rollouts` on one data set may be read together, as a log of several
@@ -283,7 +282,7 @@ def _history_of_runs(
 def _recipe(
     base: Recipe, changes: Mapping[str, Any], source: str, settable: Sequence[str]
 ) -> Recipe:
-    """Return a recipe with changes applied, if they make sense for stored rollouts.
+    """Return a recipe with changes applied. Only settings that matter for stored rollouts may change.
 
     Args:
         base: the recipe that the rollouts were made or read with.

@@ -17,9 +17,10 @@ _COMPARED = 1_000
 
 
 def labels_of_prompts(table: pl.DataFrame, file: Path) -> pl.DataFrame:
-    """Return one row per prompt of a log.
+    """Return what a log says about each prompt, as a frame with one row per prompt.
 
-    The columns are prompt_id and those of given_label, true_answer, noise_type and ``data_source`` that the log has.
+    The columns are prompt_id, given_label, true_answer, noise_type and ``data_source``. Those that the log lacks are
+    left out.
 
     Raises:
         UserError: a prompt has different values at different visits, or a noise type is unknown.

@@ -164,7 +164,9 @@ def prompts_answer(
     visit: int | None,
     top: int,
 ) -> Answer:
-    """Return the list of prompts that `olr show` prints, by id: each with its label and its votes at one visit.
+    """Return the list of prompts that `olr show` prints. Each row has a prompt's label and its votes at one visit.
+
+    The rows are sorted by prompt_id.
 
     Args:
         history: result of `read_shown`.
@@ -222,8 +224,9 @@ def _labels_of(history: RolloutHistory, judge: Judge, visit: int | None) -> pl.D
 def _is_wrong(history: RolloutHistory) -> pl.Expr:
     """Build the expression for whether a row's label is wrong.
 
-    If the true answer is unknown, a label counts as wrong if the majority is another answer and did not replace it. If
-    there is no majority, the label counts as wrong only in an evaluation, as in maj@n.
+    If the true answer is known, it decides. Otherwise the label counts as wrong if the majority is another answer,
+    unless the majority has replaced the label already. Without a majority the label counts as right. Only in an
+    evaluation it counts as wrong then, as a tie does in the score maj@n (majority vote over n samples).
     """
     # Without a majority `MAJORITY_DIFFERS` is null.
     differs = MAJORITY_DIFFERS.fill_null(value=is_of_evaluations(history))

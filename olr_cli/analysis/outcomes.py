@@ -46,7 +46,7 @@ _TASK = ("model.path", "data.train", "data.test")
 def at_the_end(arms: Sequence[Arm]) -> pl.DataFrame:
     """Return how each run ended: its held-out accuracy and measures of its labels (the metrics of `TITLES`).
 
-    The columns are arm, seed, metric, at (null) and value. Metrics without a value are left out.
+    The columns are arm, seed, metric, ``at`` (null) and value. Metrics without a value are left out.
     """
     counted = [name for name in TITLES if name in LABEL_METRICS]
     last: dict[Path, Any] = {}
@@ -92,10 +92,10 @@ class Source:
 
     @property
     def published(self) -> Sequence[ScoreColumn]:
-        """The columns of the paper's scores to show beside ours.
+        """The columns of scores from the paper to show beside the scores of the runs.
 
-        If ours are benchmark scores, the paper's columns are the same. If ours are held-out accuracy, they are the
-        averages of benchmarks.
+        If the runs have benchmark scores, these are the same benchmarks. If they have held-out accuracy, these are the
+        paper's averages over benchmarks.
         """
         return AVERAGES if self.is_held_out else self.columns
 
@@ -161,9 +161,9 @@ def _held_out(runs: Sequence[Run]) -> Source:
 
 
 def _last_scores(run: Path) -> StoredScores | None:
-    """Return the benchmark scores of the last checkpoint of a run that `olr evaluate RUN` has scored.
+    """Return the benchmark scores of a run's last scored checkpoint, or None if there are none.
 
-    Only evaluations on benchmarks of the paper count. The result is None if there are none.
+    `olr evaluate RUN` scores checkpoints. Only evaluations on a benchmark of the paper count.
     """
     evaluations = [
         stored_scores(file.parent) for file in sorted(run.glob("evaluation/*/scores.json"))

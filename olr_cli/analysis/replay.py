@@ -153,12 +153,15 @@ def replay_answer(
 ) -> Answer:
     """Decide the labels of a replay and write them to `target`; return a summary of a few lines.
 
+    The summary proposes further commands on the same history.
+
     Args:
         history: the rollouts, with the recipe to replay under.
         judge: compares answers.
         target: the file to write.
-        named: words that name the history in the next commands; by default its path.
-        settings: texts ``KEY=VALUE`` that the history was read with; the next commands repeat those that still apply.
+        named: words that stand for the history in the proposed commands; by default its path.
+        settings: texts ``KEY=VALUE`` that the history was read with. The proposed commands repeat them, except those of
+            the method.
     """
     # Only the default file may be overwritten: nobody else writes it, and the run may have trained further since. A
     # file that the user named may hold something else.
@@ -261,9 +264,15 @@ def _settings(recipe: Recipe) -> str:
 def _agreement(history: RolloutHistory, method: str, labels: pl.LazyFrame) -> Iterator[str]:
     """Yield sentences that compare the decisions of a replay with those of the run.
 
-    One says at how many visits the label is the same. Another says at how many visits the prompt trains in both or in
-    neither; it is left out if every prompt trains in both. If `method`, the name of the replay's method, is not the
-    run's own, a sentence before these says so. `labels` has the replay's decisions.
+    - The first names the run's method. It is left out if the replay has the same method.
+    - The second says at how many visits the label is the same.
+    - The third says at how many visits replay and run agree on whether the prompt trains. It is left out if every
+    prompt trains in both.
+
+    Args:
+        history: the replayed history.
+        method: name of the replay's method.
+        labels: the replay's decisions.
     """
     run_method = compose(read_recipe(history.source).method).name
     if run_method != method:

@@ -180,7 +180,10 @@ def _places(request: Request) -> tuple[list[Path], list[Path]]:
 def _renamed(request: Request, before: Sequence[Arm], arms: Sequence[Arm]) -> Request:
     """Return the request with the new names of the arms that it compares with (`baseline` and `reference`).
 
-    `before` has the arms under their former names. `arms` has the same arms under their new names, in the same order.
+    Args:
+        request: the request, which has the former names.
+        before: the arms under their former names.
+        arms: the same arms under their new names, in the same order.
     """
     labels = {old.name: arm.name for old, arm in zip(before, arms, strict=True)}
     baseline, reference = (
@@ -229,8 +232,9 @@ def _drawn(
 ) -> tuple[list[str], dict[str, list[Chart]]]:
     """Draw the figures of the request.
 
-    For a report, every figure that the arms allow is drawn; only the wanted ones are saved. If the user named no figure
-    and the arms lack what the default figure needs, every figure that they allow is drawn and saved.
+    If a report is requested, all figures that the arms have the data for are drawn, but only `request.wanted_figures`
+    are saved. If the user named no figure and the arms lack the data for the default one, all figures that they have
+    the data for are drawn and saved.
 
     Returns:
         The names of the figures to save.
@@ -263,11 +267,14 @@ def _require_runs(request: Request, arms: Sequence[Arm]) -> None:
 def _folder(request: Request, places: Sequence[Path], runs: Sequence[Run]) -> Path:
     """Return the folder to save figures in: the one that the user named, else a folder ``figures``.
 
-    For one run, ``figures`` is inside the run; for a log that is a file, it is beside the file. For several runs, it is
-    in the place that the user named, or, if there are several places, in the folder that holds all the runs.
+    Where ``figures`` lies depends on the runs:
+
+    - For one run, in the run directory; for a log that is a file, beside the file.
+    - For several runs from one place, in that place.
+    - For several places, in the folder that holds all the runs.
 
     Raises:
-        UserError: the runs are in several folders.
+        UserError: there are several places, and no single folder holds all the runs.
     """
     if request.out is not None:
         return request.out

@@ -114,9 +114,9 @@ class AnnotatorModel:
 
     @property
     def is_settled(self) -> Bools:
-        """(P,) whether the prompt has one likeliest answer, with at least half of its votes weighted by accuracy.
+        """(P,) whether a single answer to the prompt is the likeliest, and has at least half of the votes.
 
-        Labels do not vote.
+        The votes of each model are weighted by its accuracy. Labels do not vote.
         """
         return (self.leaders >= 0) & (self.agreement >= 0.5)
 
@@ -127,8 +127,10 @@ class _Parameters(NamedTuple):
     Attributes:
         accuracies: (J,) chance that each model is right on a question of middling difficulty; estimated by EM.
         trust: chance that a label is right; estimated by EM.
-        strength: how alike one model's accuracies on different questions are; the likeliest of `STRENGTHS`.
-        spread: standard deviation of the questions' difficulty in log odds; the likeliest of `SPREADS`.
+        strength: measure of how alike a model's accuracies on different questions are: the more alike, the larger. It
+            is one of `STRENGTHS`, chosen by likelihood.
+        spread: standard deviation of the questions' difficulties, in log odds. It is one of `SPREADS`, chosen by
+            likelihood.
     """
 
     accuracies: Floats
@@ -146,9 +148,10 @@ class _Candidates:
         size: P.
         seen: number of candidates that models gave as answers; they come first.
         prompts: (C,) index of the prompt that each candidate belongs to.
-        possible: (C,) how many answers the candidate's prompt can have; with several models the mean over all prompts.
-        labels: indices of the candidates that are labels.
-        is_label: (C,) whether the candidate is a label.
+        possible: (C,) number of possible answers to the candidate's prompt. If there are several models, it is the mean
+            of this number over all prompts.
+        labels: indices of the candidates that are the label of their prompt.
+        is_label: (C,) whether the candidate is the label of its prompt.
     """
 
     def __init__(self, tally: Tally) -> None:
@@ -193,11 +196,11 @@ class _Candidates:
             )
 
     def by_answers(self, parameters: _Parameters) -> Floats:
-        """Return (C, D) log weights of C candidates at D difficulties, by the models' answers alone.
+        """Return (C, D) log weights of C candidates at D difficulties, from the models' answers without the labels.
 
-        The weight is the likelihood of all answers to the prompt, if the candidate is the true answer and the question
-        has this difficulty, times the chance of the difficulty. Log weights of one prompt share an unknown constant, so
-        only their differences count.
+        A weight is a product of two factors. One is the likelihood of all answers to the prompt if the candidate is the
+        true answer and the question has this difficulty. The other is the chance of this difficulty. All log weights of
+        a prompt lack the same constant, so only their differences count.
         """
         strength = parameters.strength
         difficulties, log_chances = _difficulties(parameters.spread)
@@ -215,10 +218,10 @@ class _Candidates:
         return np.asarray(weights + (all_wrong + log_chances)[self.prompts])
 
     def scores(self, parameters: _Parameters) -> Floats:
-        """Return (C, D) log weights of C candidates at D difficulties, by the models' answers and the labels.
+        """Return (C, D) log weights of C candidates at D difficulties, from the models' answers and the labels.
 
-        A label adds to the log weight of the candidate that it names. The addition grows with `parameters.trust`, the
-        chance that a label is right.
+        They are the log weights by the answers (`by_answers`). If a candidate is the label of its prompt, a bonus is
+        added. It grows with `parameters.trust`, the chance that a label is right.
         """
         trust = parameters.trust
         by_label = np.log(trust * self.possible / (1 - trust))
@@ -291,8 +294,8 @@ class _Candidates:
     def log_likelihood(self, parameters: _Parameters) -> float:
         """Return the log likelihood of all answers and labels, up to a constant.
 
-        It is computed as the log likelihood if all answers and labels are wrong, plus a gain for each prompt: how much
-        likelier its answers and label become if one of its candidates is right.
+        It is a sum of two parts. One is the log likelihood under the assumption that every answer and every label is
+        wrong. The other is the gain from dropping this assumption, added up over the prompts.
         """
         strength = parameters.strength
         accuracies = np.clip(parameters.accuracies, *self._bounds)
@@ -309,9 +312,10 @@ class _Candidates:
     def likeliest(
         self, parameters: _Parameters, shapes: Sequence[tuple[float, float]]
     ) -> _Parameters:
-        """Fit the parameters for each pair of strength and spread in `shapes`, and return the likeliest of these fits.
+        """Fit the parameters once for each of the `shapes`, and return the fit with the highest likelihood.
 
-        The first fit starts from `parameters`, each later fit from the result of the one before.
+        A shape is a pair of the parameters strength and spread (`_Parameters`), which a fit leaves as they are. The
+        first fit starts from `parameters`, each later fit from the result of the one before.
         """
         fits = [parameters]
         for strength, spread in shapes:
@@ -345,7 +349,7 @@ def fit(tally: Tally) -> AnnotatorModel:
     best = candidates.likeliest(start, strengths)
     accuracies, is_voter = best.accuracies, _are_voters(best.accuracies)
     if not is_voter.all():
-        tally, answers = _answers_of(tally, is_voter)
+        tally, answers = _of_voters(tally, is_voter)
         candidates = _Candidates(tally)
         # Refit without the models that do not vote, from the accuracies so far.
         start = start._replace(accuracies=accuracies[is_voter])
@@ -391,11 +395,15 @@ def _are_voters(accuracies: Floats) -> Bools:
     return np.asarray(log_odds >= np.sort(log_odds)[-_VOTERS:][0] - _NEARLY)
 
 
-def _answers_of(tally: Tally, is_voter: Bools) -> tuple[Tally, Numbers]:
-    """Return the tally of the voting models alone, and the former indices of its answers.
+def _of_voters(tally: Tally, is_voter: Bools) -> tuple[Tally, Numbers]:
+    """Return the tally of the voting models alone, and the number that each of its answers has in the full tally.
 
-    The new tally numbers its answers from 0. Entry n of the array is the index that answer n has in `tally`. A label
-    that no voting model gave as an answer becomes `UNSEEN`.
+    The new tally numbers its A answers from 0; the array of shape (A,) has the old numbers. If no voting model gave a
+    prompt's label as an answer, the label's number becomes `UNSEEN`.
+
+    Args:
+        tally: the full tally, of all models.
+        is_voter: (J,) whether each model votes.
     """
     counts = tally.counts.filter(is_voter[tally.counts["model"].to_numpy()])
     answers, indices = np.unique(counts["answer"].to_numpy(), return_inverse=True)
@@ -435,9 +443,10 @@ def _at(accuracies: Floats, difficulties: Floats) -> Floats:
 
 
 def _least_accuracy(possible: float, models: int) -> float:
-    """Return the lowest accuracy that keeps an answer equal to the label from counting against the label.
+    """Return a lower bound for the accuracies of the models.
 
-    It is high enough even for the last of several models that all give this answer. It is at least `_BOUNDS[0]`.
+    If a model were thought less accurate than this, its answer could count against a label that equals the answer. The
+    bound holds even if all models give the same answer. It is at least `_BOUNDS[0]`.
 
     Args:
         possible: number of possible answers to the question.

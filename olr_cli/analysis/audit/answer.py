@@ -47,7 +47,7 @@ def audit_answer(audit: Audit, top: int | None, *, is_brief: bool = False) -> An
     size = 0 if is_brief else _ROWS if top is None else top
     table = queue(audit, size)
     if table.blocks[0].rows:
-        parts += ["", table, "", *_tied(audit.ties, size)]
+        parts += ["", table, "", *_tie_note(audit.ties, size)]
     shown = replace(audit, prompts=stored(audit))
     if top is not None:
         ties = [tie for tie in audit.ties if tie[0] <= top]
@@ -65,8 +65,8 @@ def _summary(audit: Audit) -> Iterator[Line]:
     several += f" (the best {voters} vote)" if voters < models else ""
     yield _line(
         "Audited",
-        f"{size:,} prompt{'s' * (size != 1)}, {_counted(audit.prompts['rollouts'], 'rollout')} of each{several}"
-        f" in {_counted(audit.prompts['visits'], 'visit')}",
+        f"{size:,} prompt{'s' * (size != 1)}, {_count_range(audit.prompts['rollouts'], 'rollout')} of each{several}"
+        f" in {_count_range(audit.prompts['visits'], 'visit')}",
     )
     meanings = {
         "questionable": "questionable (no answer has a majority)",
@@ -116,8 +116,11 @@ def _measured(audit: Audit) -> Iterator[Line]:
     yield _line("Verified", text)
 
 
-def _counted(values: pl.Series, name: str) -> str:
-    """Return the range of some counts as text, such as ``2 to 5 visits``; `name` is the noun in the singular."""
+def _count_range(values: pl.Series, name: str) -> str:
+    """Return the smallest and the largest of some counts as text, such as ``2 to 5 visits``.
+
+    If the two are equal, the number appears once. `name` is the noun in the singular, such as ``visit``.
+    """
     least, most = values.to_numpy().min(), values.to_numpy().max()
     return f"{least}{'' if least == most else f' to {most}'} {name}{'s' * bool(most != 1)}"
 
@@ -164,14 +167,14 @@ def queue(audit: Audit, size: int) -> Table:
     return Table([Block(columns, rows)])
 
 
-def _tied(ties: Sequence[tuple[int, int]], size: int) -> Iterator[Line | str]:
-    """Yield a sentence that some rows are equally doubtful and in random order, and an empty line.
+def _tie_note(ties: Sequence[tuple[int, int]], size: int) -> Iterator[Line | str]:
+    """Yield a sentence on rows that are equally doubtful and so in random order, and then an empty line.
 
-    The sentence names these groups of rows. Without any group nothing is yielded.
+    If there are no such rows among those that are shown, nothing is yielded.
 
     Args:
         ties: first and last rank of each group of equally doubtful rows.
-        size: number of rows that are shown. A group is named if it begins among them.
+        size: number of rows that are shown. The sentence names the first groups that begin among them, at most `_TIES`.
     """
     groups = [f"{first:,} to {last:,}" for first, last in ties if first <= size]
     if groups:
@@ -182,9 +185,11 @@ def _tied(ties: Sequence[tuple[int, int]], size: int) -> Iterator[Line | str]:
 
 
 def _queue_texts(prompts: pl.DataFrame, *, has_chances: bool) -> dict[str, list[str]]:
-    """Return the texts of a table of doubtful labels: head of the column -> one text per row of `prompts`.
+    """Return the texts of a table of doubtful labels: head of the column -> one text per row.
 
-    `prompts` has the verdicts to show. With `has_chances` there is a column for the chance that the label is wrong.
+    Args:
+        prompts: the verdicts to show, one row per prompt.
+        has_chances: whether there is a column for the chance that the label is wrong.
     """
     counts = prompts.select("given_count", "rollouts").rows()
     columns: dict[str, Iterable[str | None]] = {

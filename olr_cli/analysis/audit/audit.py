@@ -157,10 +157,10 @@ def audit_history(
 
 
 def data_reading(history: RolloutHistory) -> Reading:
-    """Return how to read files with prompts of this history, such as files of verified labels.
+    """Return the settings for reading other files with prompts of this history, such as files of verified labels.
 
-    They are read like the history's own data. If a file has none of the columns that `data.columns` names, the standard
-    names of columns are used for it.
+    The settings are those of the history's own data, but without a system prompt. If a file has none of the columns
+    that `data.columns` names, it is read by the standard names of columns.
     """
     return replace(recipe_reading(history.recipe), are_optional=True, system_prompt=None)
 
@@ -180,7 +180,8 @@ def audit(
         history: result of `audit_history`.
         judge: compares answers with labels.
         verified: files of labels that people have verified, in addition to those that the run's `data.verified` names.
-        in_data: ids of the prompts in the data set; only their labels may change. With None all labels may.
+        in_data: ids of the prompts in the data set. The audit proposes changes to the labels of these prompts alone.
+            With None it proposes them for all prompts.
     """
     manifest = read_manifest(history.source) if history.is_run else None
     counted = tally(history, judge)
@@ -233,7 +234,7 @@ def audit(
             *history.warns_of_no_answers(1 - answered / rollouts),
             *_warnings(is_labelled, measure, model),
         ],
-        truth=_truth(history, verdicts, judge),
+        truth=_queue_quality(history, verdicts, judge),
         ties=ties_of(verdicts),
         prompts=verdicts,
         questions={
@@ -257,16 +258,20 @@ def _counts(column: pl.Series, names: Sequence[str]) -> dict[str, int]:
 
 
 def _run_notes(
-    history: RolloutHistory, manifest: Mapping[str, Any] | None, trained: int
+    history: RolloutHistory, manifest: Mapping[str, Any] | None, verified: int
 ) -> Iterator[str]:
     """Yield cautions about the audited run: labels verified before training, an early end, and active noise.
 
-    `trained` is the number of prompts whose labels were verified before training. `manifest` is None for a log, which
-    gets only the first caution.
+    Active noise draws a new noisy label at every visit.
+
+    Args:
+        history: the audited history.
+        manifest: the run's manifest; None for a log, which gets the first caution only.
+        verified: number of prompts whose labels were verified before training.
     """
-    if trained:
+    if verified:
         yield (
-            f"The run was trained on {trained} verified labels (data.verified). They count as known here, also in"
+            f"The run was trained on {verified} verified labels (data.verified). They count as known here, also in"
             " the noise ratio, and say nothing of the other labels."
         )
     if manifest is None:
@@ -326,10 +331,10 @@ def _agree(before: str | None, answer: str | None) -> bool:
 def _warnings(
     is_labelled: Bools, verified: Verified | None, model: AnnotatorModel
 ) -> Iterator[str]:
-    """Yield a warning if no prompt has a label, and one if the labels marked as a random draw cannot be one.
+    """Yield a warning if no prompt has a label, and one if labels are wrongly marked as a random draw.
 
-    The second warning compares how doubtful the marked labels and all others are. `is_labelled` is (P,) whether the
-    prompt has a label.
+    Marks are taken to be wrong if the marked labels are in more or less doubt than chance allows
+    (`calibration.is_no_random_draw`). `is_labelled` is (P,) whether the prompt has a label.
     """
     if not is_labelled.any():
         yield "no prompt has a label, so there is no queue; name the data set with the labels"
@@ -340,18 +345,19 @@ def _warnings(
         )
 
 
-def _truth(
+def _queue_quality(
     history: RolloutHistory, table: pl.DataFrame, judge: Judge
 ) -> dict[str, float | None] | None:
-    """Measure how well the order of the queue finds wrong labels.
+    """Measure by stored true answers how well the audit's order of the labels finds wrong ones.
 
-    The measure uses stored true answers, which the audit has not used. Only labels in the queue whose true answer is
-    known count.
+    The audit itself has not used these answers. Only ranked labels whose true answer is known count. `table` has the
+    verdicts, the most doubtful label first.
 
     Returns:
-        None if no true answer is known. Otherwise the number of labels (``labels``), of wrong labels (``wrong``), and
-            of wrong labels among the first 10, 20 and 50 (``first_10`` and so on). ``auroc`` measures how well the log
-            odds separate wrong from right labels; it is None if all labels are wrong or all right.
+        None if no true answer is known. Otherwise numbers by name. ``labels`` is the number of labels, and ``wrong``
+            that of wrong labels. ``first_10``, ``first_20`` and ``first_50`` are the numbers of wrong labels among the
+            first 10, 20 and 50. ``auroc`` measures how well the log odds separate wrong from right labels; it is None
+            if all labels are wrong or all right.
     """
     queue = table.filter(pl.col("rank").is_not_null())
     prompts = [history.prompts[prompt_id] for prompt_id in queue["prompt_id"]]

@@ -88,9 +88,10 @@ class Verified:
 def asked_truths(
     prompts: Iterable[Prompt], truths: Iterable[str | None]
 ) -> list[Gold | None]:
-    """Return each prompt's true answer as a `Gold`, which a `Judge` compares with labels; None if it is unknown.
+    """Return each prompt's true answer in the form that a `Judge` compares with labels; None if it is unknown.
 
-    `truths` has the true answer to each prompt as text, or None.
+    A `Gold` is the true answer, together with whether the question asks for a percentage. `truths` has the true answer
+    to each prompt as text, or None.
     """
     return [
         None if truth is None else prompt.asked(truth)
@@ -165,7 +166,8 @@ class Calibration:
     def chances(self, odds: Floats) -> Floats:
         """Return (N,) the chance that each label is wrong, averaged over the D maps.
 
-        `odds` are (N,) log odds that the labels are wrong. They are rounded to tenths; NaN stays NaN.
+        `odds` are (N,) log odds that the labels are wrong; NaN gives NaN. To save memory, they are rounded to tenths
+        first.
         """
         # Tenths are exact enough, and few values are distinct. A column of 2,000 maps for every label would need
         # gigabytes for a large data set.

@@ -23,9 +23,14 @@ def with_labels_of(
     Prompts are matched by prompt_id. If no id matches, or a log has no ids, they are matched by the text of the
     question and get the ids of the data set.
 
-    Several rows of the data set may ask the same question, with different labels. The answers to the question then
-    count for each of these rows. With `are_for_rewards`, for an audit of rewards, the answers count for one row only.
-    If the labels differ, the rewards of these answers are left out.
+    If several rows of the data set ask the same question, the rollouts of a log are copied to each of these rows. The
+    rows may have different labels.
+
+    Args:
+        history: the history.
+        data: the data set that the rollouts were made on.
+        are_for_rewards: whether the rewards are to be audited. In this case no rollouts are copied. If rows with the
+            same question have different labels, a reward may be for any of them, so the rewards there are left out.
 
     Raises:
         UserError: no prompt matches, or a prompt's known label differs from the data set's.
@@ -38,7 +43,7 @@ def with_labels_of(
     if not are_for_rewards:
         history = _with_repeated(history, data)
     elif is_by_text and not history.knows_labels:
-        in_data, notes = _of_one_label(data, history)
+        in_data, notes = _without_ambiguous(data, history)
         history = replace(history, notes=[*history.notes, *notes])
     prompts = dict(history.prompts)
     for prompt_id in prompts.keys() & in_data.keys():
@@ -75,14 +80,13 @@ def _with_label(
     return replace(prompt, messages=in_data.messages)
 
 
-def _of_one_label(
+def _without_ambiguous(
     data: PromptSet, history: RolloutHistory
 ) -> tuple[dict[str, Prompt], list[str]]:
-    """Return the prompts of a data set, without the labels that are ambiguous in this history.
+    """Return the prompts of a data set, with the sentinel, which no answer matches, in place of ambiguous labels.
 
-    A label is ambiguous if rows with the same question have different labels. The sentinel, which no answer matches,
-    takes its place. Only questions in the history are looked at. The history's prompts must already have the ids of the
-    data set.
+    A label is ambiguous if another row with the same question has a different label. Only questions in the history are
+    checked. The history's prompts must already have the ids of the data set.
 
     Returns:
         prompt_id -> prompt.
@@ -103,10 +107,10 @@ def _of_one_label(
 
 
 def _with_repeated(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
-    """Return the history with a log's rollouts copied to all rows of the data set that ask the same question.
+    """Copy a log's rollouts to all rows of the data set that ask the same question, and return the new history.
 
-    Such rows may have different labels, but a log without ids gives all answers to the first of them. A run samples
-    every row separately, so the history of a run is returned unchanged.
+    Such rows may have different labels, but a log without ids gives all answers to the first of them. The history of a
+    run is returned unchanged, since a run samples every row separately.
     """
     first_ids, candidates = dict[str, str](), list[tuple[str, Prompt]]()
     # A run samples repeated rows separately, so it has answers of their own.

@@ -102,9 +102,10 @@ class Choice:
 
     @property
     def rates(self) -> tuple[float, float]:
-        """The range of `pass_rate` as two shares, the smallest and the largest; 0 and 1 if it is not set.
+        """The range of `pass_rate` as two shares, the smallest and the largest; (0, 1) if it is not set.
 
-        If `pass_rate` is not two numbers joined by a colon, the shares are 1 and 0, which `__post_init__` refuses.
+        If `pass_rate` is not two numbers joined by a colon, the result is (1, 0). This is no valid range, so
+        `__post_init__` raises.
         """
         try:
             low, high = map(float, (self.pass_rate or "0:1").split(":"))
@@ -176,13 +177,14 @@ class Choice:
 
 
 def unrepaired_note(audit: Audit, choice: Choice) -> str | None:
-    """Return a sentence on why a repair leaves unverified labels as they are, or None if it replaces some.
+    """Return a sentence on why a repair leaves unverified labels as they are.
 
-    A repair replaces unverified labels by proposals, the answers that the models prefer, only if verified labels show
-    that this is a gain. Without a repair the result is None too.
+    A repair replaces unverified labels by proposals, the answers that the models prefer. It does so only if verified
+    labels show that this is a gain. If they show it, or if no repair is asked for, the result is None.
 
     Raises:
-        UserError: a repair is asked for but neither changes nor adds a label, and the data set has all questions.
+        UserError: a repair is asked for, no label changes, none is added, and the data set has every prompt without a
+            label.
     """
     if not choice.repair:
         return None
@@ -285,9 +287,9 @@ def export(
 ) -> tuple[File, int]:
     """Write the rows of a data set that `choice` keeps, with their labels after the audit.
 
-    A CSV file keeps its own columns; .parquet and .jsonl are in the interchange format. If a label changes, the row's
-    ``noise_type`` is updated. Active noise draws a new label at every visit; the audited label replaces it for good.
-    Rows for people to check have the true answer as label if it is verified.
+    A CSV file keeps its own columns; .parquet and .jsonl are in the interchange format. Rows for people to check have
+    the true answer as label if it is verified. If a label changes, the row's ``noise_type`` is updated. A label that
+    active noise drew anew at every visit is replaced by the audited label, which then stays the same.
 
     Returns:
         The file.
@@ -330,14 +332,14 @@ def export(
 def rows_of(audit: Audit, data: PromptSet, choice: Choice) -> list[Row | None]:
     """Return the audit's verdict on each prompt of the data set, in its order; None for a prompt without rollouts.
 
-    If `choice` repairs no labels, every verdict has the change ``kept``. The exception is a row for people to check
-    whose true answer is verified.
+    A verdict says in ``change`` whether a repair would change the label. If `choice` repairs no labels, every verdict
+    says ``kept``, with one exception: a row for people to check whose true answer is verified.
     """
     by_id: dict[str, Row] = {
         row["prompt_id"]: row for row in audit.prompts.iter_rows(named=True)
     }
     if not choice.repair:
-        by_id = {name: _unchanged(row, choice) for name, row in by_id.items()}
+        by_id = {name: _unrepaired(row, choice) for name, row in by_id.items()}
     return [by_id.get(prompt.prompt_id) for prompt in data.prompts]
 
 
@@ -362,11 +364,11 @@ def _csv_cells(
     return cells_of
 
 
-def _unchanged(row: Row, choice: Choice) -> Row:
-    """Return a verdict with the change ``kept``, so that the label stays as it is.
+def _unrepaired(row: Row, choice: Choice) -> Row:
+    """Return a verdict with the change ``kept``, so that the export leaves the label as it is.
 
-    If people are to check the row and its true answer is verified, the verdict is returned unchanged, and the row gets
-    that answer.
+    There is one exception. If people are to check the row and its true answer is verified, the verdict is returned
+    unchanged, so that the export writes the true answer.
     """
     return row if choice.is_to_check and has_truth(row) else {**row, "change": "kept"}
 
@@ -428,10 +430,10 @@ def has_truth(row: Row) -> bool:
 
 
 def evidence(row: Row) -> str:
-    """Return a sentence on the evidence for and against the label that a verdict is about.
+    """Return a sentence on the evidence for and against a label, such as ``of 16 rollouts 3 × the label, 10 × 240``.
 
-    An example is ``of 16 rollouts 3 × the label, 10 × 240``. If people have verified the label, the sentence says so
-    instead.
+    In this example, 10 rollouts gave the answer 240. If people have verified the label, the sentence says so instead.
+    `row` is the audit's verdict on the label.
     """
     if row["is_verified"]:
         is_answered = row["confidence"] != 1 or row["proposal_confidence"] == 1
@@ -449,8 +451,10 @@ def _relabelled(prompt: Prompt, row: Row) -> Prompt:
     """Return the prompt with its label after the audit.
 
     If the verdict changes or adds a label, the new label is the verdict's proposal. Otherwise it is the label that was
-    audited. If no label was audited, the prompt keeps its own; a prompt with the sentinel, which no answer matches,
-    then becomes inactive noise. `_marked` updates the noise types of all other prompts.
+    audited. If no label was audited, the prompt keeps its own. If its own is the sentinel, which no answer matches, its
+    noise type becomes ``inactive``, so that no noisy label is drawn for it any more.
+
+    `_marked` updates the noise types of all other prompts.
     """
     label = (
         row["proposed_label"]

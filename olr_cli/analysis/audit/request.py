@@ -222,7 +222,7 @@ def _of_rewards(request: Request, source: RolloutHistory, judge: Judge) -> Answe
     result = audit_rewards(source, judge, request.verified)
     answer = rewards_answer(result, request.top)
     if request.as_recipe is not None:
-        answer = _as_recipe(request, request.as_recipe, source, result, answer)
+        answer = _with_verifier(request, request.as_recipe, source, result, answer)
     if request.out is None:
         return answer
     # Write the whole queue, not only its top, with an empty column for people's verdicts.
@@ -234,18 +234,25 @@ def _of_rewards(request: Request, source: RolloutHistory, judge: Judge) -> Answe
     return replace(answer, files=[*answer.files, written])
 
 
-def _as_recipe(
+def _with_verifier(
     request: Request,
     target: Path,
     source: RolloutHistory,
     found: RewardAudit,
     answer: Answer,
 ) -> Answer:
-    """Add to the output of an audit of rewards a verifier that errs like the audited one.
+    """Extend the output of an audit of rewards by the `verifier` section of a recipe, with the measured errors.
 
-    If `target` is `PRINTED`, the answer prints the verifier's section of a recipe and nothing else. Otherwise a recipe
-    is written to `target` that trains with this verifier and without it, and the answer proposes the command that
-    trains it.
+    If `target` is `PRINTED`, the output prints this section alone, so that it can be pasted into a recipe. Otherwise a
+    recipe is written to the file `target`, which trains once with this verifier and once without it. The output then
+    proposes the command that trains the recipe.
+
+    Args:
+        request: the call of `olr audit`.
+        target: the file of the recipe, or `PRINTED`.
+        source: the audited history.
+        found: result of the audit.
+        answer: the output to extend.
     """
     section = verifier_of(found)
     result = {**as_json(answer.result), "verifier": plain(section)}

@@ -21,11 +21,15 @@ _MOST_UNREAD = 0.1
 
 
 def rewards_answer(audit: RewardAudit, top: int | None) -> Answer:
-    """Return the output of `olr audit --rewards`: a few sentences, the error rates by visit, and the contradictions.
+    """Return the output of `olr audit --rewards`: a few sentences, the error rates by visit, and two tables.
 
-    A contradiction is an answer whose reward and grader's verdict differ. `top` is the number of contradictions, and of
-    highest rewards, to show. If it is None, JSON has all; a terminal has the first 15 contradictions and no highest
-    rewards.
+    The first table has contradictions, that is answers whose reward differs from the grader's verdict. The second has
+    wrong answers with the highest rewards.
+
+    Args:
+        audit: result of the audit.
+        top: number of rows of each table. If None, JSON has all rows, and a terminal 15 contradictions and no second
+            table.
     """
     parts: list[Line | Table | str] = [*_lines(audit)]
     reward = pl.col("is_rewarded").cast(pl.Int8).alias("reward")

@@ -123,9 +123,10 @@ def verdict_notes(people: pl.DataFrame, known: pl.DataFrame) -> Iterator[str]:
 
 
 def _resampled(rows: pl.DataFrame, counted: Sequence[pl.Expr]) -> Floats:
-    """Count the rows for which each expression is true, over all prompts and in bootstrap draws of as many prompts.
+    """Count the rows for which each expression is true: over all prompts, and in each draw of a bootstrap.
 
-    Prompts with equal counts are drawn together, so that memory does not grow with the number of prompts.
+    A draw takes as many prompts as there are, with replacement. It counts all rows of a prompt each time it takes the
+    prompt.
 
     Args:
         rows: one row per rollout, with its prompt_id.
@@ -137,6 +138,7 @@ def _resampled(rows: pl.DataFrame, counted: Sequence[pl.Expr]) -> Floats:
     """
     if rows.is_empty():
         return np.zeros((1, len(counted)))
+    # Prompts with equal counts are drawn together, so that memory does not grow with the number of prompts.
     of_prompts = rows.group_by("prompt_id").agg(
         counts.sum().alias(str(i)) for i, counts in enumerate(counted)
     )
@@ -153,20 +155,20 @@ def _resampled(rows: pl.DataFrame, counted: Sequence[pl.Expr]) -> Floats:
     )
 
 
-def _rate(bad: Floats, of: Floats, prompts: int) -> Cell:
-    """Return a share with its 95 % interval, in percent; an empty cell if there is nothing to take a share of.
+def _rate(errors: Floats, cases: Floats, prompts: int) -> Cell:
+    """Return the share of errors among some cases, with a 95 % interval; an empty cell if there are no cases.
 
-    If the share is 0 or 1, it is the same in all draws, and an interval from the draws would have no width. Each prompt
-    then counts as one independent draw, which gives an exact interval.
+    The interval comes from the draws of the bootstrap. If the share is 0 or 1, all draws have the same share. The
+    interval is then the exact one for as many independent cases as there are prompts.
 
     Args:
-        bad: (1 + draws,) number of errors over all prompts, then in each draw of the bootstrap.
-        of: (1 + draws,) number of cases, of which the errors are a part.
+        errors: (1 + draws,) number of cases with an error, over all prompts, then in each draw.
+        cases: (1 + draws,) number of cases with or without an error.
         prompts: number of prompts.
     """
-    if not of[0]:
+    if not cases[0]:
         return Cell(kind="percent")
-    rates = bad / np.maximum(of, 1)
+    rates = errors / np.maximum(cases, 1)
     # If the true rate were 1 - edge, n prompts without an error would have a chance of edge ** n = 5 %.
     rate, edge = float(rates[0]), 0.05 ** (1 / prompts)
     ends = {0.0: (0.0, 1 - edge), 1.0: (edge, 1.0)}.get(rate) or percentile_interval(

@@ -45,7 +45,10 @@ _PARTS = 6
 
 @dataclass(frozen=True)
 class RatesOfVisits:
-    """Error rates of a verifier in the visits `first` to `last`, both included, measured on `rewards` rewards."""
+    """Error rates of a verifier in a range of visits.
+
+    The range goes from visit `first` to visit `last`, both included. `rewards` is the number of rewards in it.
+    """
 
     first: int
     last: int
@@ -277,10 +280,10 @@ def _rows(history: RolloutHistory) -> tuple[pl.DataFrame, int]:
 def _other_extractor(
     accepted: pl.DataFrame, history: RolloutHistory, judge: Judge
 ) -> tuple[str, float] | None:
-    """Find an extractor that explains why answers were rewarded that olr reads as wrong.
+    """Find an extractor that reads right answers in rewarded responses where olr now reads wrong ones.
 
-    Every extractor reads the rewarded responses anew. The best extractor is the one that most often reads a right
-    answer; the verifier may use it too.
+    The verifier may read answers in the same way. Every extractor reads the responses anew; the best is the one that
+    most often reads a right answer.
 
     Args:
         accepted: rewarded rollouts whose answer, as read now, is wrong.
@@ -310,8 +313,9 @@ def _other_extractor(
 def _kind(answer: str, label: str) -> str:
     """Guess from the texts of answer and label why reward and verdict differ.
 
-    For two unequal numbers the result is ``near value`` or ``other value``. Otherwise it is ``same text`` for equal
-    texts, ``words or unit`` if the answer seems to contain some, and else ``spelling``.
+    For two unequal numbers the result is ``near value`` if they differ by less than `_NEAR`, relative to the label, and
+    else ``other value``. In all other cases it is ``same text`` for equal texts, ``words or unit`` if the answer seems
+    to contain some, and else ``spelling``.
     """
     answer_number, label_number = exact_number(answer), exact_number(label)
     if (

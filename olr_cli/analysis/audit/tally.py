@@ -147,7 +147,7 @@ def _counted(steps: Iterable[pl.DataFrame]) -> pl.DataFrame:
 def _audited_labels(
     history: RolloutHistory, last_visits: pl.DataFrame, prompt_ids: Iterable[str]
 ) -> tuple[str | None, ...]:
-    """Return the label of each prompt that the audit judges, in the order of `prompt_ids`.
+    """Return the label to audit for each prompt, in the order of `prompt_ids`.
 
     It is the given label. If a run drew a new noisy label for the prompt at every visit (active noise), it is the noisy
     label of the last visit. It is None for a prompt without a label, or with the sentinel, which no answer matches.
@@ -172,7 +172,8 @@ def _classified(
 ) -> tuple[pl.DataFrame, NDArray[np.int64]]:
     """Group the spellings of each prompt into answers, and find the answer that is its label.
 
-    Spellings that match the label are one answer; others are grouped by what they mean.
+    Spellings that match the label are one answer. Other spellings are one answer if they mean the same. The answers are
+    numbered from 0 over all prompts.
 
     Args:
         spellings: columns prompt (its index), text and uses, ordered by prompt.
@@ -180,7 +181,7 @@ def _classified(
         judge: compares spellings.
 
     Returns:
-        The spellings with a column `answer`, the number of their answer over all prompts.
+        The spellings, with a column ``answer`` that holds the number of the answer.
         (P,) the number of the label's answer; `UNSEEN` if no rollout gave it, `MISSING` without a label.
     """
     of_prompt = spellings.group_by("prompt", maintain_order=True).agg("text")

@@ -79,7 +79,7 @@ class _Doubt:
 
     @classmethod
     def by_votes(cls, counted: Tally, model: AnnotatorModel) -> _Doubt:
-        """Return the doubt by the votes alone, which has no chances and replaces no label."""
+        """Return the doubt by the votes alone. It has no chances, and replaces no label."""
         unknown = np.full(len(counted), np.nan)
         # If one model gives the same answer several times at one visit, it may have made one error several times.
         is_evidence = (counted.prompts["visits"].to_numpy() > 1) | (len(counted.models) > 1)
@@ -92,7 +92,7 @@ class _Doubt:
     ) -> _Doubt:
         """Return the doubt with chances that are calibrated by verified labels.
 
-        Labels are replaced if that is surely a gain.
+        Labels are replaced by proposals if the maps show that this is a gain (`Calibration.changes`).
 
         Args:
             maps: the maps from log odds to chances, fitted to the verified labels.
@@ -127,9 +127,10 @@ def verdicts_of(
         counted: the answers to these prompts, counted by model, and their labels.
         model: the annotator model fitted to `counted`.
         known: all verified labels.
-        measure: the verified labels among these that calibrate the chances; None without any.
+        measure: the verified labels to calibrate the chances with: `known` without those that the run was trained on.
+            None if there are none.
         judge: compares proposals with verified answers.
-        is_here: (P,) whether the prompt is in the data set; only labels there change.
+        is_here: (P,) whether the prompt is in the data set. Labels of other prompts are neither changed nor added.
     """
     labels, is_known = counted.label_answers, known.is_known
     is_missing = labels == MISSING
@@ -178,8 +179,8 @@ def verdicts_of(
                 "kept",
             ),
             "answers": _answers(counted, totals),
-            "given_count": _of(totals, labels),
-            "proposed_count": np.where(is_other, _of(totals, proposals), np.nan),
+            "given_count": _values_of(totals, labels),
+            "proposed_count": np.where(is_other, _values_of(totals, proposals), np.nan),
             "log_odds": model.odds,
             "is_verified": is_known,
         },
@@ -243,13 +244,13 @@ def ties_of(verdicts: pl.DataFrame) -> list[tuple[int, int]]:
     return ends.select("first", "last").filter(pl.col("first") < pl.col("last")).rows()
 
 
-def _of(values: Floats, answers: Numbers) -> Floats:
-    """Return (P,) the value that one answer of each prompt has.
+def _values_of(values: Floats, answers: Numbers) -> Floats:
+    """Return (P,) the value of one answer to each prompt.
 
     Args:
         values: (A,) values of all answers.
-        answers: (P,) index of the prompt's answer. `MISSING` stands for no answer and gives NaN; another negative index
-            stands for an answer that no rollout gave, and gives 0.
+        answers: (P,) index of the answer to each prompt. `MISSING` stands for a missing label and gives NaN. Any other
+            negative index stands for an answer that no rollout gave, and gives 0.
     """
     by_prompt = np.where(answers == MISSING, np.nan, 0.0)
     by_prompt[answers >= 0] = values[answers[answers >= 0]]

@@ -21,10 +21,11 @@ PRINTED = Path("-")
 
 
 def verifier_of(audit: RewardAudit) -> VerifierSection:
-    """Return a recipe's `verifier` section that errs like the audited rewards.
+    """Return the `verifier` section of a recipe, for a verifier that errs as often as the audited rewards.
 
-    If people judged answers, the section has the error rates by their verdicts, and no rules. Otherwise it has rates by
-    the grader's verdicts, and rules for kinds of answers that are often misjudged.
+    If people judged answers, their verdicts are the truth. The section then has error rates and no rules. Otherwise the
+    grader's verdicts are the truth. The section then has error rates, and rules for kinds of answers that are often
+    misjudged.
     """
     section = measured_verifier(audit.known)
     if not audit.verified:

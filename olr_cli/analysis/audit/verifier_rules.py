@@ -46,7 +46,7 @@ _RATE = _BAD.sum() / _OF.sum()
 
 
 def measured_verifier(known: pl.DataFrame) -> VerifierSection:
-    """Return a recipe's `verifier` section that errs like these rewards.
+    """Return the `verifier` section of a recipe, for a verifier that errs as often as these rewards.
 
     The section has rules for answers that are often misjudged, and rates for all other answers.
 
@@ -73,7 +73,9 @@ def measured_verifier(known: pl.DataFrame) -> VerifierSection:
     return VerifierSection(
         false_negative_rate=rounded(right_cases.select(_RATE).item()),
         false_positive_rate=rounded(wrong_cases.select(_RATE).item()),
-        draw="answer" if _comes_back(pl.concat([wrong_cases, right_cases])) else "rollout",
+        draw="answer"
+        if _errors_repeat(pl.concat([wrong_cases, right_cases]))
+        else "rollout",
         where=(*wrong_rules, *right_rules),
     )
 
@@ -84,12 +86,12 @@ def rounded(rate: Any) -> Decimal:
     return Decimal(f"{rate or 0:.3f}") if rate == rate else Decimal(0)
 
 
-def _comes_back(cases: pl.DataFrame) -> bool:
-    """Return whether errors repeat with the same answer, rather than being drawn anew for every rollout.
+def _errors_repeat(cases: pl.DataFrame) -> bool:
+    """Return whether errors repeat: whether an answer that is misjudged once is misjudged in every rollout.
 
-    Of all pairs of rollouts with the same answer, take those whose first rollout is misjudged. If errors repeat, the
-    second is misjudged too in all of them; if errors are independent, in fewer. The result is True if the observed
-    number is nearer to all pairs than to the number for independent errors.
+    Otherwise each rollout is misjudged independently. Pairs of rollouts with the same answer tell the two apart. If
+    errors repeat, whenever the first of a pair is misjudged, the second is too. If errors are independent, this happens
+    less often. The result is True if the observed number of misjudged pairs is nearer to that for repeated errors.
 
     In `cases`, a row is an answer to a prompt; `bad` of its `of` rollouts are misjudged.
     """
@@ -129,10 +131,11 @@ def _rules(cases: pl.DataFrame, name: str) -> tuple[pl.DataFrame, list[VerifierR
 
 
 def _conditions(cases: pl.DataFrame) -> list[tuple[dict[str, Any], pl.Expr]]:
-    """Return the possible conditions of a rule; if two explain equally much, the earlier one is preferred.
+    """Return the possible conditions of a rule, each in two forms.
 
-    A condition is a pair. The first part has the keys of `VerifierRule` that state it. The second is an expression that
-    is true for the cases that it covers. `cases` has a row per answer to a prompt.
+    The first form is a dict, with the keys of `VerifierRule` that state the condition in a recipe. The second is an
+    expression that is true for the cases that the condition covers. If two conditions explain equally much, the earlier
+    one is to be preferred. `cases` has a row per answer to a prompt.
     """
     answer, distance = pl.col("answer"), pl.col("distance")
     last = answer.str.extract("([0-9])$")
@@ -150,8 +153,10 @@ def _conditions(cases: pl.DataFrame) -> list[tuple[dict[str, Any], pl.Expr]]:
 def _frequent(cases: pl.DataFrame, value: pl.Expr) -> list[str]:
     """Return the values of an expression at which errors are frequent: at most `_MOST_VALUES`, in ascending order.
 
-    Errors are frequent at a value if their rate is nearer to the highest rate of any value than to the lowest. Only
-    cases whose column ``learns`` is true count, which are those of half of the prompts.
+    Each value has an error rate, the share of misjudged rollouts. Errors are frequent if this rate lies above the
+    middle between the lowest and the highest rate of all values. Values with few prompts are left out.
+
+    Rules are learned from half of the prompts, so only cases whose column ``learns`` is true count.
     """
     rates = (
         cases.filter("learns")
@@ -168,10 +173,13 @@ def _frequent(cases: pl.DataFrame, value: pl.Expr) -> list[str]:
 
 
 def _gain(cases: pl.DataFrame, holds: pl.Expr) -> float:
-    """Return how much of the errors a rule explains; 0 if errors are not surely and clearly more frequent under it.
+    """Return how much of the errors a rule explains: the sum of squares between the cases under it and all others.
 
-    The measure is the sum of squares between the cases that the rule covers and all others. It uses only the half of
-    the prompts that no rule was learned from (``learns`` is false). `holds` is the condition of the rule.
+    The result is 0 if the error rate under the rule is not clearly higher than elsewhere, by `_LEAST` and by `_SURE`
+    standard errors. It is 0 too if there are fewer than `_FEWEST` prompts on one side.
+
+    Rules are learned from half of the prompts and tested here on the other half (``learns`` is false). `holds` is the
+    condition of the rule.
     """
     rows = (
         cases.filter(~pl.col("learns"))
@@ -200,13 +208,13 @@ def _gain(cases: pl.DataFrame, holds: pl.Expr) -> float:
 
 
 def _apart(answer: str, label: str) -> tuple[str | None, float | None]:
-    """Return how far apart the numbers in two texts are.
+    """Return how far apart the numbers in two texts are, as a distance and as a relative distance.
 
-    If the numbers are equal, or a text is no number, the results are None.
+    If the numbers are equal, or a text is no number, both results are None.
 
     Returns:
         The distance as text; None if six digits do not give it exactly.
-        The smallest relative distance in `_NEAR` that is larger than that of the numbers; None if there is none.
+        The distance as a share of the label, rounded up to a value of `_NEAR`; None if it is larger than all of them.
     """
     answer_number, label_number = exact_number(answer), exact_number(label)
     if answer_number is None or label_number is None or answer_number == label_number:

@@ -283,9 +283,10 @@ def _hash(content: str) -> str:
 
 
 def summary(arms: Sequence[Arm], notes: Sequence[str]) -> Iterator[Element]:
-    """Yield the elements at the top of a report.
+    """Yield the HTML elements at the top of a report.
 
-    For a single run these are its outcomes and its settings, for several runs a table. Notes follow.
+    For a single run these are its outcomes and its settings, for several runs a table of the runs. The notes follow,
+    with one more on each run whose accuracy shows a sign of collapse.
     """
     runs = [run for arm in arms for run in arm.runs]
     if len(runs) == 1:

@@ -48,7 +48,10 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class PromptHistories:
-    """What happened to P prompts of a run or log, as arrays for the page; each prompt has at most V visits."""
+    """What happened to P prompts of a run or log, as arrays for the page.
+
+    Every prompt has V entries in an array by visit, where V is the largest number of visits of any prompt.
+    """
 
     header: dict[str, Any]
     """JSON values.

@@ -360,11 +360,11 @@ def _elements(
     Args:
         prefix: beginning of the elements' names.
         histories: the prompts and their visits.
-        facts: name -> value, further facts for the script.
+        facts: further values for the script, by name.
         labels: the audit's verdicts.
-        questions: prompt_id -> the question, and the other turns as one text; empty if unknown.
+        questions: prompt_id -> the question, and the prompt's other messages as one text; empty if unknown.
         by_prompt: for each prompt its responses, from `texts.by_prompt`; empty if there are none.
-        budget: largest number of characters of all questions.
+        budget: largest number of characters of all questions; long questions are cut to keep within it.
     """
     header = {
         **histories.header,

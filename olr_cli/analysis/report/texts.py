@@ -70,8 +70,8 @@ def questions(run: Path) -> tuple[Mapping[str, tuple[str, str]], str]:
     """Read the questions of a run's prompts.
 
     Returns:
-        prompt_id -> the question, and the prompt's other turns as one text (`asked`); empty if the data set cannot be
-            read on this machine.
+        prompt_id -> the question, and the prompt's other messages as one text (`asked`); empty if the data set cannot
+            be read on this machine.
         A sentence that says why there are no questions; empty if there are some.
     """
     try:
@@ -81,7 +81,10 @@ def questions(run: Path) -> tuple[Mapping[str, tuple[str, str]], str]:
 
 
 def asked(prompts: Iterable[Prompt]) -> dict[str, tuple[str, str]]:
-    """Return prompt_id -> the user's question, and the prompt's other turns as one text, such as ``[system] …``."""
+    """Return prompt_id -> two texts: the user's question, and all other messages of the prompt.
+
+    In the second text, each message begins with its role, such as ``[system]``.
+    """
     texts = {}
     for prompt in prompts:
         question = question_of(prompt.messages)
@@ -98,15 +101,15 @@ def asked(prompts: Iterable[Prompt]) -> dict[str, tuple[str, str]]:
 def cut_questions(
     questions: Mapping[str, tuple[str, str]], ids: Sequence[str], budget: int
 ) -> list[list[Any]]:
-    """Return the question and the other turns of each prompt, cut so that all fit into `budget` characters.
+    """Return the question and the other messages of each prompt, cut so that all fit into `budget` characters.
 
     There is one list per prompt: ``[head, tail, left out, head, tail, left out]``. The first three are the beginning of
     the question, its end, and the number of characters left out between them. The last three are the same for the other
-    turns.
+    messages.
 
     Args:
-        questions: prompt_id -> the question, and the other turns as one text. A prompt may be missing if its question
-            is unknown.
+        questions: prompt_id -> the question, and the other messages as one text. A prompt may be missing if its
+            question is unknown.
         ids: the prompts, in the order of the result.
         budget: largest number of characters of all prompts together.
     """
@@ -216,10 +219,14 @@ def _few(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def affordable(visits: pl.DataFrame, read: pl.DataFrame, budget: int) -> pl.DataFrame:
-    """Return `visits` if their responses fit into a budget of characters, else `visits` without its rows.
+    """Return `visits` if the page has room for the responses at all of them, else an empty frame.
 
-    The budget also has to hold the responses in `read`, a result of `read_responses`. A visit is assumed to have as
-    much text as an average visit in `read`.
+    A visit is assumed to have as much text as an average visit in `read`.
+
+    Args:
+        visits: visits whose responses are not read yet, with the columns prompt_id, visit and step.
+        read: the responses at other visits, from `read_responses`. They take part of the room.
+        budget: the page's room for responses, in characters.
     """
     size = int(read.select(pl.min_horizontal("length", LONGEST).sum()).item())
     visits_read = read.n_unique(["prompt_id", "visit"])

@@ -196,7 +196,7 @@ def test_a_chance_has_two_digits_and_is_never_said_to_be_certain(chance, text):
     ([0, 1], "0 to 1 visit"),
 )
 def test_counts_of_all_prompts_are_a_number_or_a_range(values, text):
-    assert answer._counted(pl.Series(values), "visit") == text
+    assert answer._count_range(pl.Series(values), "visit") == text
 
 
 @each(
@@ -274,7 +274,7 @@ def test_errors_come_back_if_more_than_halfway_from_what_draws_would_give(
 ):
     """Of two answers with ten rollouts each; the bar of [7, 0] is at 85.05 / 2 pairs, and 42 come back."""
     rows = [{"bad": float(bad), "of": 10.0, "verdict": True} for bad in misjudged]
-    assert verifier_rules._comes_back(pl.DataFrame(rows)) is comes_back
+    assert verifier_rules._errors_repeat(pl.DataFrame(rows)) is comes_back
 
 
 def cases(prompts, *, is_rewarded, verdict=True):
