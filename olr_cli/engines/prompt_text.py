@@ -242,7 +242,10 @@ def token_ids_of(
     chat: ChatFormat = AS_THE_MODEL_HAS_IT,
     view: View = "original",
 ) -> list[list[int]]:
-    """Return the token ids of prompts in a view, that is a wording, exactly as the policy will read them."""
+    """Return the token ids of each prompt, exactly as the policy will read it.
+
+    `view` says in which wording: the original one, or the rephrased one.
+    """
     texts = render_all(tokenizer, [prompt.turns(view) for prompt in prompts], chat)
     return tokenize(tokenizer, texts, chat)
 

@@ -52,8 +52,8 @@ def train_all(
         runs: the sweep's runs.
         folder: run directories are made below it.
         jobs: number of runs at a time, each in a process of its own; they share a GPU's memory.
-        train_one: is called in each process with the index of its run in `runs`, and ends the process. It must be
-            picklable.
+        train_one: trains one run. It is called in the run's own process, with the index of the run in `runs`, and ends
+            this process with an exit status. It must be picklable.
 
     Returns:
         The exit status. It is 0 if every run is finished, and 130, 143 or 129 if a signal stopped the sweep and its
@@ -62,7 +62,7 @@ def train_all(
     Raises:
         UserError: a run was begun with another recipe, or several runs at a time would take the same GPUs.
     """
-    if jobs > 1 and any(_takes_all_gpus(run.recipe) for run in runs):
+    if jobs > 1 and any(_starts_own_ray(run.recipe) for run in runs):
         raise UserError(
             "every run on OpenRLHF takes this machine's GPUs from the first",
             "run one at a time, or start a Ray cluster"
@@ -142,8 +142,11 @@ def _train_side_by_side(
     return statuses
 
 
-def _takes_all_gpus(recipe: Recipe) -> bool:
-    """Whether a run on OpenRLHF starts a Ray of its own, which takes GPUs that other runs already use."""
+def _starts_own_ray(recipe: Recipe) -> bool:
+    """Whether the recipe trains with OpenRLHF on a GPU and names no Ray cluster to join.
+
+    Such a run starts a Ray of its own. That Ray takes the machine's first GPUs, even if another run uses them already.
+    """
     engine = recipe.engine
     return (
         isinstance(engine, OpenRlhfEngine)
@@ -155,10 +158,13 @@ def _takes_all_gpus(recipe: Recipe) -> bool:
 def _start(
     train_one: Callable[[int], object], number: int, log: Path, jobs: int
 ) -> BaseProcess:
-    """Start a run of a sweep in a process of its own that writes to `log`, and return the process.
+    """Start a run of a sweep in a process of its own that writes its output to `log`, and return the process.
 
-    `number` is the index of the run, which `train_one` receives. `jobs` is the number of runs at a time. If it is more
-    than 1, the run takes only its share of the GPU's memory.
+    Args:
+        train_one: trains the run whose index in the sweep it gets.
+        number: that index.
+        log: the file of the run's output.
+        jobs: number of runs at a time. If it is more than 1, the run may take only 1 / `jobs` of the GPU's memory.
     """
     # `_report` reads the log even if the process ends before it has opened it.
     with writing(log):
@@ -171,10 +177,13 @@ def _start(
 def _train_logged(
     train_one: Callable[[int], object], number: int, log: Path, jobs: int
 ) -> None:
-    """Train a run of a sweep, in this process, and write the output to `log`.
+    """Train a run of a sweep, in this process, and append all output to `log`.
 
-    `number` is the index of the run, which `train_one` receives. `jobs` is the number of runs at a time. If it is more
-    than 1, the run takes only its share of the GPU's memory.
+    Args:
+        train_one: trains the run whose index in the sweep it gets.
+        number: that index.
+        log: the file of the run's output.
+        jobs: number of runs at a time. If it is more than 1, the run may take only 1 / `jobs` of the GPU's memory.
     """
     with open(os.devnull, "rb") as nothing, log.open("ab") as output:
         # Redirect the process's file descriptors, not sys.stdout: libraries in C and child processes write to these.

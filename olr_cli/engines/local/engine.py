@@ -175,10 +175,10 @@ _LARGEST_KEPT = 32 << 20
 
 
 def keep_freed_memory() -> None:
-    """Let this process keep the memory it frees, if the C library is glibc.
+    """Let this process keep the memory that it frees; without glibc do nothing.
 
-    Every step allocates and frees the same tensors. If the system got their memory back in between, every page would
-    cost a fault and be filled with zeros again.
+    Every step allocates and frees the same tensors. If their memory went back to the system in between, each use of a
+    page would cost a page fault, and the system would fill the page with zeros again.
     """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
