@@ -276,7 +276,8 @@ def _cost(first: Rehearsal, recipe: Recipe) -> tuple[int | None, int | None, int
 
     The bytes are an upper estimate: four for each token of a response, and the checkpoints. A checkpoint takes 3 times
     the size of the model's files, for the weights and Adam's two moments. With LoRA it takes the size of the files
-    once, and with OpenRLHF 7 times. The bytes are unknown if the model's files are not on this machine.
+    once, and with OpenRLHF 7 times (14 bytes a parameter, for files in bfloat16). The bytes are unknown if the model's
+    files are not on this machine.
 
     Args:
         first: the rehearsal of the sweep's first run. Its data are used again if `recipe` names the same data.

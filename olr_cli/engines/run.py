@@ -120,14 +120,15 @@ class Engine(Protocol):
     """
 
     def __init__(self, recipe: Recipe, data: DataSets) -> None:
-        """Load the starting policy and check that the prompts fit its context and the recipe's limits."""
+        """Load the starting policy; raise UserError if a prompt exceeds its context or the recipe's limits."""
 
     @property
     def facts(self) -> dict[str, Any]:
         """Entries for the manifest.
 
-        They are engine, device, dtype, threads, departures and policy_digest. Departures are sentences on where the run
-        departs from the settings of the paper's authors. policy_digest is the digest of the starting policy's weights.
+        The keys are ``engine``, ``device``, ``dtype``, ``threads``, ``departures`` and ``policy_digest``. Departures
+        are sentences on where the run departs from the settings of the paper's authors. The digest is that of the
+        starting policy's weights.
         """
         ...
 

@@ -88,7 +88,7 @@ def train_all(
 
 
 def _unfinished(runs: Sequence[SweepRun], folder: Path) -> dict[int, str]:
-    """Return the place of every unfinished run, that is its path below `folder`, by the run's index in `runs`.
+    """Return the unfinished runs, as a mapping from the index in `runs` to the run's path relative to `folder`.
 
     Raises:
         UserError: a run was begun with another recipe.
@@ -111,8 +111,17 @@ def _train_side_by_side(
 ) -> dict[str, int]:
     """Train runs, `jobs` at a time, until all end or a stop is asked for; return the exit status of each run.
 
-    `runs` maps the index of each run to its place, that is its path below `folder`. The result maps places to exit
-    statuses. On a stop, running processes are terminated, and runs that have not started are left out.
+    On a stop, running processes are terminated and waited for. Runs that have not started are left out of the result.
+
+    Args:
+        runs: the path of each run relative to `folder`, by the run's index.
+        folder: the sweep's folder.
+        jobs: the most runs at a time.
+        train_one: trains the run with a given index, in the run's own process (see `train_all`).
+        stop: says whether a stop was asked for.
+
+    Returns:
+        The exit statuses, by the run's path relative to `folder`.
     """
     waiting = list(runs.items())
     jobs = min(jobs, len(waiting))
@@ -143,9 +152,10 @@ def _train_side_by_side(
 
 
 def _starts_own_ray(recipe: Recipe) -> bool:
-    """Whether the recipe trains with OpenRLHF on a GPU and names no Ray cluster to join.
+    """Whether the recipe trains with OpenRLHF on GPUs and starts a Ray of its own.
 
-    Such a run starts a Ray of its own. That Ray takes the machine's first GPUs, even if another run uses them already.
+    It does so if neither `engine.ray_address` nor the variable RAY_ADDRESS names a Ray cluster to join. A Ray of its
+    own takes the machine's first GPUs, even if another run uses them already.
     """
     engine = recipe.engine
     return (
@@ -161,9 +171,9 @@ def _start(
     """Start a run of a sweep in a process of its own that writes its output to `log`, and return the process.
 
     Args:
-        train_one: trains the run whose index in the sweep it gets.
-        number: that index.
-        log: the file of the run's output.
+        train_one: is called with `number`, and trains the run.
+        number: index of the run in the sweep.
+        log: the file for the run's output.
         jobs: number of runs at a time. If it is more than 1, the run may take only 1 / `jobs` of the GPU's memory.
     """
     # `_report` reads the log even if the process ends before it has opened it.
@@ -180,9 +190,9 @@ def _train_logged(
     """Train a run of a sweep, in this process, and append all output to `log`.
 
     Args:
-        train_one: trains the run whose index in the sweep it gets.
-        number: that index.
-        log: the file of the run's output.
+        train_one: is called with `number`, and trains the run.
+        number: index of the run in the sweep.
+        log: the file for the run's output.
         jobs: number of runs at a time. If it is more than 1, the run may take only 1 / `jobs` of the GPU's memory.
     """
     with open(os.devnull, "rb") as nothing, log.open("ab") as output:
@@ -197,7 +207,10 @@ def _train_logged(
 
 
 def _report(folder: Path, place: str, child: BaseProcess) -> int:
-    """Wait for the process of the run at `place` to end, print a line about its outcome, and return its exit status."""
+    """Wait until the process `child` of a run ends, print a line about the outcome, and return the exit status.
+
+    `place` is the run's path relative to `folder`.
+    """
     child.join()
     status = child.exitcode or 0
     if status == 0:
@@ -231,9 +244,12 @@ def _last_words(log: Path) -> str:
 def _conclude(folder: Path, statuses: dict[str, int], runs: int) -> int:
     """Print the next command, or the logs of the runs that did not finish; return the sweep's exit status.
 
-    `statuses` maps the path below `folder` of each run that was trained now to its exit status. `runs` is the number of
-    all runs of the sweep. The result is 0 if every run is finished, 1 if a bug ended a run, and 2 if the user can fix
-    every cause.
+    The status is 0 if every run is finished, 1 if a bug ended a run, and 2 if the user can fix every cause.
+
+    Args:
+        folder: the sweep's folder.
+        statuses: the exit status of each run that was trained now, by the run's path relative to `folder`.
+        runs: number of all runs of the sweep.
     """
     failed = {place: status for place, status in statuses.items() if status}
     if not failed:
@@ -248,5 +264,5 @@ def _conclude(folder: Path, statuses: dict[str, int], runs: int) -> int:
 
 
 def _log(folder: Path, place: str) -> Path:
-    """Return the path of the log of the run whose path below `folder` is `place`."""
+    """Return the path of a run's log; `place` is the run's path relative to the sweep's `folder`."""
     return folder / "logs" / f"{place}.txt"

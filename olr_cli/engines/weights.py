@@ -55,9 +55,10 @@ def require_stored_weights(
 
 
 def _require_unquantised(model: str | Path, stored: Headers) -> None:
-    """Raise UserError if a stored weight is quantised; call it only if the model's configuration says of none.
+    """Raise UserError if a stored weight is quantised.
 
-    Quantised weights are integers, or float8 with a scale beside them.
+    Call it only for a model whose configuration does not say how its weights are quantised. Quantised weights are
+    integers, or float8 with a scale beside them.
     """
     scales = [name for name in stored if "scale" in name]
     for name, (kind, _) in stored.items():
@@ -127,7 +128,7 @@ def _is_quantised(config: Any) -> bool:
 def _headers(model: str | Path, folder: Path) -> Headers:
     """Return dtype and shape of each stored weight, by name, from the files that transformers loads.
 
-    The result is empty if a file cannot be read: the code that reads the weights reports that.
+    The result is empty if a file cannot be read, because the code that later reads the weights reports that.
     """
     from safetensors import SafetensorError, safe_open
 

@@ -714,7 +714,7 @@ def _text(content: Any) -> str:
 def _retry_after(reply: httpx.Response, most: float) -> float | None:
     """Return the seconds in a reply's Retry-After header, limited to the range from 0 to `most`.
 
-    Return None if there is no such header, or if it holds something other than a finite number, such as a date.
+    Return None if there is no such header, or if it does not hold a finite number but, for example, a date.
     """
     try:
         seconds = float(reply.headers.get("retry-after", ""))

@@ -277,10 +277,10 @@ class VllmBackend(Backend):
         return Rollout(opened + before_stop(text, stop), len(tokens), truncated)
 
     def _ensure_engine(self, longest: int, sampling: Sampling) -> None:
-        """Make sure that an engine runs that can hold prompts of up to `longest` tokens and their responses.
+        """Start an engine for prompts of up to `longest` tokens and their responses, unless one runs already.
 
-        An engine that suffices is kept. Otherwise it is stopped, and a new one is started. If `sampling` has stop
-        texts, the engine must also decode tokens to text.
+        An engine that is too small is replaced. If `sampling` has stop texts, the engine must also decode tokens to
+        text.
         """
         wanted, reads_text = longest + sampling.max_new_tokens, bool(sampling.stop)
         # No sequence is longer than the model's context.
@@ -358,8 +358,8 @@ def _import_vllm() -> Any:
 def _environment() -> Iterator[None]:
     """Run the block with the environment variables that olr sets for vLLM, and restore the environment after it.
 
-    The variables keep the engine in this process, and unless the user has set them otherwise, limit the log to errors
-    and send no usage statistics. Variables that vLLM itself sets within the block are removed too.
+    They keep the engine in this process. They also limit the log to errors and turn usage statistics off, unless the
+    user has set these variables. Variables that vLLM itself sets within the block are removed after it.
     """
     before = dict(os.environ)
     # Run the engine in this process. It then schedules in a repeatable order, and its errors are exceptions. In another
@@ -383,6 +383,9 @@ def read_model(
     Returns:
         The configuration, the tokenizer, the ids of the tokens that end a response, and notes. A note is a sentence
         about weights that the files hold but the model lacks.
+
+    Raises:
+        UserError: the weights, the configuration or the tokenizer cannot be used.
     """
     config, tokenizer, notes = open_model(model, trust_remote_code=trust_remote_code)
     with loading(model):

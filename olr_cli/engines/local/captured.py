@@ -200,7 +200,7 @@ class _Decoding:
         self._uniforms_LB = self._uniforms_LB[:, rows]
 
     def finished(self) -> Responses:
-        """Return all responses. After the end of a response, its tokens are padding and its statistics are 0."""
+        """Return all responses of the batch, with padding and statistics of 0 after the end of each."""
         written, (_, limit) = self.written, self.written.tokens_BT.shape
         is_after_BT = (
             torch.arange(limit, device=self.policy.device) >= written.lengths_B[:, None]

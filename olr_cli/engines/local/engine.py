@@ -230,7 +230,7 @@ def load_policy(
 def encode_prompts(
     policy: Policy, prompts: PromptSet, recipe: Recipe, view: View = "original"
 ) -> list[list[int]]:
-    """Return the token ids of every prompt in one view, that is in one wording.
+    """Return the token ids of every prompt in the wording that `view` names.
 
     Raises:
         UserError: a prompt is longer than the recipe allows, or leaves no room in the model's context for a full

@@ -123,15 +123,14 @@ class Grpo:
             learning_rates: one per mini-batch; None for `train.learning_rate` in all of them.
 
         Returns:
-            The metrics by name, each with the prefix ``policy/``:
-            ``kl``: the mean KL estimate, with the weights that the loss gives to tokens; absent without a reference.
-            ``entropy``: the mean over the tokens of all rollouts, under the policy that sampled.
-            ``clip_fraction``: the share of tokens where the clip is active.
-            ``grad_norm``: the mean norm of the gradient before clipping, over the optimiser steps.
-            ``lr``: the learning rate of the last mini-batch.
-            ``nonfinite``: 0, because a value that is not finite raises.
-            ``kl`` and ``clip_fraction`` are over the prompts that train. If no prompt trains, ``kl``, ``clip_fraction``
-            and ``grad_norm`` are absent.
+            Six metrics, whose names have the prefix ``policy/``. ``kl`` is the mean KL estimate, with the weights that
+            the loss gives to tokens. ``clip_fraction`` is the share of tokens where the clip is active. Both are over
+            the prompts that train. ``entropy`` is the mean over the tokens of all rollouts, under the policy that
+            sampled. ``grad_norm`` is the gradient's mean norm before clipping. ``lr`` is the learning rate of the last
+            mini-batch. ``nonfinite`` is always 0 here.
+
+            Without a reference, ``kl`` is absent. If no prompt trains, ``kl``, ``clip_fraction`` and ``grad_norm`` are
+            absent.
 
         Raises:
             NonFinite: a loss or the gradient is NaN or infinite. The weights are then those before the failed optimiser

@@ -280,10 +280,11 @@ class Policy:
     def without_gradients(self) -> Iterator[None]:
         """Turn gradients off, and autocast on, within the block; enter it once for a whole generation.
 
-        In float32 the block uses `inference_mode`, which is a little faster than `no_grad`. With autocast it uses
-        `no_grad`, because under `inference_mode` a weight would be cast again at each use. Autocast also keeps only the
-        casts of weights that require a gradient. Frozen weights, such as those below a LoRA adapter, are therefore
-        marked to require one within the block.
+        In float32 the block uses `inference_mode`, which is a little faster than `no_grad`, and autocast does nothing.
+        In other types it uses `no_grad`, because under `inference_mode` autocast would cast a weight again at each use.
+
+        Autocast keeps the cast of a weight only if the weight requires a gradient. Frozen weights, such as those below
+        a LoRA adapter, are therefore marked within the block as if they required one.
         """
         if self.dtype == torch.float32:
             with torch.inference_mode():

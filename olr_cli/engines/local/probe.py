@@ -34,8 +34,9 @@ def counts_tokens(policy: Policy) -> bool:
     """Test with a few passes whether attention counts only tokens, so that unused positions between them do not matter.
 
     True if scores stay the same with unused positions between a prompt's tokens. A beginning that prompts share then
-    needs to be read only once. False for a model with a sliding window, which counts unused positions too. True if
-    scores are NaN or infinite, because sampling reports broken weights.
+    needs to be read only once. False for a model with a sliding window, which counts unused positions too.
+
+    If scores are NaN or infinite, the weights are broken. The result is then True, because sampling reports that.
 
     Raises:
         UserError: the scores depend on later tokens, or on padding before a prompt, or a pass fails.
@@ -63,7 +64,7 @@ def counts_tokens(policy: Policy) -> bool:
 
 @torch.no_grad()
 def _counts_tokens(policy: Policy, kind: str) -> bool:
-    """Do the test of `counts_tokens`, but pass on the exceptions of a pass that fails.
+    """Do the test of `counts_tokens`, without turning the exceptions of a failed pass into a UserError.
 
     `kind` names the model in errors, with its type of architecture.
 

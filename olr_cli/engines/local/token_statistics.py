@@ -145,8 +145,8 @@ def _scores_of_rows(
 ) -> tuple[Tensor, Tensor]:
     """Return N rows of logits, (N, V), and for each response token the row from which it was drawn, (P, G, T).
 
-    Equal responses to a prompt, padding included, may share their rows. Within `Policy.without_head` the rows are
-    hidden states.
+    Two responses to a prompt may share their rows if all their tokens are equal, padding included. Within
+    `Policy.without_head` the rows are hidden states instead of logits.
     """
     P, G, T = tokens_PGT.shape
     if policy.reads_whole(prompts, T):
@@ -176,8 +176,8 @@ def _scores_of_tree(
 ) -> tuple[Tensor, Tensor] | None:
     """Return N rows of logits, (N, V), and for each response token its row, (P, G, T).
 
-    Beginnings that sequences share are computed only once. Return None if a prompt and its responses make too large a
-    tree. Within `Policy.without_head` the rows are hidden states.
+    Beginnings that sequences share are computed only once. Return None if a prompt and its responses make a tree of
+    more than `_MOST_NODES` nodes. Within `Policy.without_head` the rows are hidden states instead of logits.
 
     A node of the tree is a token, and the logits at a node are those of the token after it. With prompt ab, the
     responses cd and ce need only the logits at b and at c, and those at c once for both:
