@@ -114,8 +114,8 @@ _LONG_LABEL = 200
 def data_warnings(recipe: Recipe, prompts: PromptSet) -> Iterator[str]:
     """Yield a sentence for each kind of likely mistake that occurs in the prompts.
 
-    There are three kinds. Prompts do not ask for a boxed answer, although answers are read from a box. Labels are too
-    long to be final answers. Questions occur more than once.
+    The kinds are prompts that do not ask for a boxed answer although answers are read from a box, labels that are too
+    long to be final answers, and questions that occur more than once.
     """
     size = len(prompts)
     boxed = [

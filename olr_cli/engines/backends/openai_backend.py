@@ -216,7 +216,8 @@ class OpenAIBackend(Backend):
         """Generate one response per seed of every request, and yield requests as they finish (see `Backend.stream`).
 
         A sample is lost if all `ATTEMPTS` attempts to request it fail. The rollout of a lost sample is None. If samples
-        are lost, the stream ends with a UserError. After `MOST_LOST` losses in a row, the error is raised at once.
+        are lost, the stream ends with a UserError. After `MOST_LOST` losses in a row, or if the server refuses a
+        request, the error is raised at once.
         """
         return whole_requests(requests, self._samples(requests, sampling))
 
@@ -247,13 +248,14 @@ class OpenAIBackend(Backend):
         sampling: Sampling,
         ahead: float = math.inf,
     ) -> Generator[list[Sampled], None, None]:
-        """Yield, every `_POLL_SECONDS`, the samples that have arrived or were lost since the last time.
+        """Yield every `_POLL_SECONDS` the samples that have arrived or were lost since the previous list, if any.
 
         A request waits until it is at most `ahead` places after the oldest unfinished request. By default no request
         waits for an older one.
 
         Raises:
-            UserError: there were `MOST_LOST` losses in a row, or all requests have ended and some samples are lost.
+            UserError: the server refuses a request, `MOST_LOST` samples in a row are lost, or all requests have ended
+                and some samples are lost.
         """
         wanted = sum(len(request.seeds) for request in requests)
         again = (
