@@ -19,13 +19,15 @@ _MODEL_FILES = (*WEIGHTS, "*.json", "*.jinja", "*.model", "*.txt")
 def model_digest(
     model: str, config: Any = None, names: Sequence[str] = _MODEL_FILES
 ) -> str:
-    """Return what identifies a model: ``sha256:…`` over the files of a folder, or ``commit:…`` for a hub id.
+    """Return a text that identifies a model.
+
+    For a folder it is ``sha256:`` with the digest of the files. For a hub id it is ``commit:`` with the commit.
 
     Args:
         model: the folder or the hub id.
-        config: the model's transformers configuration, which knows the commit; needed only for a hub id.
-        names: glob patterns of the folder's files that count; by default weights, configurations, tokenizer and chat
-            template.
+        config: the model's transformers configuration, which holds the commit; needed only for a hub id.
+        names: glob patterns of the files in the folder that go into the digest. By default these are weights,
+            configurations, tokenizer and chat template.
     """
     folder = Path(model)
     if not folder.is_dir():

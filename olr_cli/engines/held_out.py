@@ -103,9 +103,9 @@ def _answers(
 
 
 def _golds(prompt: Prompt) -> list[Gold]:
-    """Return a prompt's gold answers as the judge compares them, or an empty list if the prompt has none.
+    """Return a prompt's gold answers in the form that the judge takes, or an empty list if the prompt has none.
 
-    An answer is right if it matches one of them.
+    A response's answer is right if it matches any of them.
     """
     return (
         [prompt.asked(gold) for gold in right_answers(prompt.gold)] if prompt.gold else []

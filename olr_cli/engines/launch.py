@@ -114,8 +114,8 @@ _LONG_LABEL = 200
 def data_warnings(recipe: Recipe, prompts: PromptSet) -> Iterator[str]:
     """Yield a sentence for each kind of likely mistake that occurs in the prompts.
 
-    There are three kinds. Prompts do not ask for a boxed answer, although answers are read from a box. Labels are too
-    long to be final answers. Questions occur more than once.
+    The kinds are prompts that do not ask for a boxed answer although answers are read from a box, labels that are too
+    long to be final answers, and questions that occur more than once.
     """
     size = len(prompts)
     boxed = [
@@ -158,9 +158,10 @@ def unused_run_path(name: str, root: Path = Path("runs")) -> Path:
 def unfinished_run(
     recipe: Recipe, root: Path = Path("runs"), *, kind: Kind = "training"
 ) -> Path:
-    """Return the only unfinished run below `root` that the recipe can continue.
+    """Return the path of the only unfinished run below `root` that the recipe can continue.
 
-    The run has the recipe's name and the given kind. Runs that another process is working on do not count.
+    The run must have the recipe's name and the given kind (see `_is_unfinished`). A run that another process is working
+    on is passed over.
 
     Raises:
         UserError: there is no such run, or there are several.

@@ -202,12 +202,16 @@ def load_tokenizer(model: str, *, trust_remote_code: bool) -> Any:
 
 
 def require_known_code(model: str | Path, *, trust_remote_code: bool) -> None:
-    """Raise UserError if a model is an adapter, or if its configuration names a kernel on the hub that is not trusted.
+    """Raise UserError if transformers would run code or load a model that the user has not agreed to.
 
-    transformers asks for trust only for code that is named under `auto_map`. If the package kernels is installed,
-    transformers also downloads and runs a kernel, which is a name with a slash under `attn_implementation` or
-    `experts_implementation`. If peft is installed, transformers also loads the model that an adapter's
-    `base_model_name_or_path` names.
+    transformers itself asks for trust only for code that the configuration names under `auto_map`. Two cases are left:
+
+    A configuration may name a kernel on the hub, a name with a slash under `attn_implementation` or
+    `experts_implementation`. transformers downloads and runs it if the package kernels is installed. This is an error
+    unless `trust_remote_code` is true.
+
+    A folder may hold an adapter. transformers then loads the model that the adapter's `base_model_name_or_path` names,
+    if peft is installed. This is always an error.
     """
     configuration = _file_of(model, _CONFIGURATION)
     if _file_of(model, _ADAPTER) is not None:
@@ -269,7 +273,10 @@ def _mappings(file: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _file_of(model: str | Path, name: str) -> str | None:
-    """Return the local path of a model's file `name`, fetched for a hub id, or None if the model has no such file."""
+    """Return the local path of the file `name` of a model, or None if the model has no such file.
+
+    For a hub id, the file is first fetched into the hub's local cache, unless it is there.
+    """
     if os.path.isdir(model):
         file = Path(model, name)
         return str(file) if file.exists() else None
@@ -350,8 +357,8 @@ def processor_files(model: str | Path, config: Any) -> dict[str, bytes]:
 def require_finite(place: str | Path, weights: Iterable[tuple[str, Any]]) -> None:
     """Raise UserError if one of the weights holds NaN or infinity, because such a model cannot answer.
 
-    `weights` are pairs of a name and a tensor, and `place` is the model or file that the error names. The check takes
-    about a tenth of the time that the weights' sha256 takes.
+    `weights` yields the name and the tensor of each weight. `place` is the model or the file that holds them, for the
+    error.
     """
     import torch
 

@@ -194,7 +194,9 @@ _TODAY = re.compile(r"""strftime_now\(\s*(["'])((?:(?!\1).)*)\1\s*\)""")
 
 
 def _dated(template: Any, day: date) -> str | None:
-    """Return a chat template with `day` in place of its calls for today's date, or None if it has no such call.
+    """Return a chat template that writes `day` where it called a function for today's date.
+
+    Return None if the template has no such call.
 
     The text of the template is changed, because newer transformers accept no function of ours in a template.
     """
@@ -242,7 +244,10 @@ def token_ids_of(
     chat: ChatFormat = AS_THE_MODEL_HAS_IT,
     view: View = "original",
 ) -> list[list[int]]:
-    """Return the token ids of prompts in a view, that is a wording, exactly as the policy will read them."""
+    """Return the token ids of each prompt, exactly as the policy will read it.
+
+    `view` says in which wording: the original one, or the rephrased one.
+    """
     texts = render_all(tokenizer, [prompt.turns(view) for prompt in prompts], chat)
     return tokenize(tokenizer, texts, chat)
 
@@ -253,8 +258,10 @@ _EXAMPLE_ANSWER = "The answer is 4."
 def turn_end(tokenizer: Any, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> int | None:
     """Return the id of the special token with which the chat template closes an assistant's turn.
 
-    Return None if there is no template or no such token. A base model's tokenizer and generation config may not list
-    this token as an end. The model would then continue with the next user's turn.
+    Return None if there is no template or no such token.
+
+    Responses have to end at this token even if the tokenizer and the generation config do not list it as an end, as
+    happens with base models. Otherwise the model would go on and write the user's next turn.
     """
     if not has_chat_template(tokenizer, chat):
         return None
@@ -354,7 +361,7 @@ def without_long(
     prompts: PromptSet,
     views: Sequence[View] = ("original",),
 ) -> PromptSet:
-    """Return the prompts that have at most `train.max_prompt_tokens` tokens in every view, that is in each wording.
+    """Return the prompts that have at most `train.max_prompt_tokens` tokens in each of the views (wordings).
 
     If prompts are left out, the new set has their ids in `left_out`, and a note that counts them.
 
@@ -395,10 +402,10 @@ def require_room(
 
     Args:
         prompts: the prompts, for the error.
-        token_ids: the tokens of each prompt in this view.
+        token_ids: the token ids of each prompt, in the wording that `view` names.
         recipe: sets the limits on prompts and responses.
-        context: the most tokens that the model can read; None if it is unknown.
-        view: the wording of the prompts.
+        context: the most tokens that the model can read; None if that is unknown, and then any prompt leaves enough.
+        view: the wording.
     """
     limit = recipe.train.max_prompt_tokens
     what = "prompts" if view == "original" else "rephrased prompts"

@@ -64,10 +64,10 @@ class Rehearsal:
 
     @property
     def amount(self) -> Mapping[str, int | None]:
-        """The size of the run: numbers of ``prompts``, ``marked`` and ``verified`` labels, ``steps`` and ``rollouts``.
+        """The size of the run, as counts by name; an unknown count is None.
 
-        Marked labels are known to be noise. Somebody has verified the true answers of verified labels. An unknown
-        number is None.
+        The names are ``prompts``, ``marked`` (prompts whose label is known to be noise), ``verified`` (prompts whose
+        true answer somebody has verified), ``steps`` and ``rollouts``.
         """
         recipe, train = self.recipe, self.data.train
         if self.is_example and recipe.data.limit is None:
@@ -272,13 +272,16 @@ def sweep_answer(runs: Sequence[SweepRun], folder: Path) -> Answer:
 
 
 def _cost(first: Rehearsal, recipe: Recipe) -> tuple[int | None, int | None, int | None]:
-    """Return the steps, the rollouts and the most bytes on the disk of one run of a sweep; None for an unknown number.
+    """Return the numbers of steps, rollouts and bytes on the disk of one run of a sweep; None for an unknown number.
 
-    `recipe` is that of the run. `first` is the rehearsal of the sweep's first run, whose data are used again if
-    `recipe` names the same data.
+    The bytes are an upper estimate: four for each token of a response, and the checkpoints. A checkpoint takes 3 times
+    the size of the model's files, for the weights and Adam's two moments. With LoRA it takes the size of the files
+    once, and with OpenRLHF 7 times (14 bytes a parameter, for files in bfloat16). The bytes are unknown if the model's
+    files are not on this machine.
 
-    A run stores responses, at four bytes a token, and checkpoints of the weights and Adam's two moments. OpenRLHF's
-    checkpoints take 14 bytes a parameter if the model's files take two.
+    Args:
+        first: the rehearsal of the sweep's first run. Its data are used again if `recipe` names the same data.
+        recipe: the recipe of the run.
     """
     train, data, weights = recipe.train, first.data, 0
     if recipe.data != first.recipe.data:

@@ -20,7 +20,10 @@ from olr_cli.supervision.rewards import SCORES
 
 
 def start_progress(run: Attempt, schedule: Schedule) -> None:
-    """Start the progress display after step `run.done`, with the metrics of the epoch's earlier steps."""
+    """Start the progress display at the step after `run.done`.
+
+    If a run continues in the middle of an epoch, the display also gets the stored metrics of the epoch's earlier steps.
+    """
     epochs, steps = divmod(run.done, schedule.per_epoch)
     lines = read_metrics(run.path) if steps else []
     seen = [
@@ -33,8 +36,8 @@ def signs_of_a_wrong_template(metrics: Metrics, run: Path) -> list[str]:
     """Return a sentence for each sign in a step's metrics that the chat template or the answer extractor is wrong.
 
     There are two signs. One is that for more than 90 % of the prompts, all rollouts of the prompt have the same reward.
-    The other is that more than 90 % of the responses have no answer. If an extractor reads more than half of the
-    responses stored in `run`, a further sentence after the second sign names this extractor.
+    The other is that more than 90 % of the responses have no answer. After the second sign, other extractors are tried
+    on the responses stored in `run`. If one of them reads more than half, a further sentence names it.
     """
     signs = [
         f"{metrics[name]:.0%} {what}; the chat template or data.extractor"
@@ -68,9 +71,10 @@ _LARGEST_GAP = 0.05
 def sign_of_other_weights(metrics: Metrics, top_p: float) -> str | None:
     """Return a warning if the program that samples seems to have other weights than the policy that trains, or None.
 
-    The sign is a gap between the log-probabilities that sampler and policy give to the sampled tokens, if rounding
-    cannot explain the gap. With `top_p` below 1, the sampler's log-probabilities are higher by up to -log(top_p), so
-    the gap may be larger by as much. Metrics without the gap give None.
+    The metric ``rollout/sampler_gap`` is the mean difference between the log-probabilities that the two give to the
+    sampled tokens. The warning comes if this gap is larger than rounding can explain. With `top_p` below 1, the
+    sampler's log-probabilities are higher by up to -log(top_p), so the gap may be larger by as much. Without the
+    metric, the result is None.
     """
     gap, limit = metrics.get("rollout/sampler_gap", 0), _LARGEST_GAP - math.log(top_p)
     if gap <= limit:
@@ -101,11 +105,13 @@ def require_packages(recipe: Recipe) -> None:
 
 @contextmanager
 def metric_logs(recipe: Recipe, run: Path, done: int) -> Iterator[list[MetricLog]]:
-    """Open the logs that the recipe asks for besides metrics.jsonl, and yield a list with a function for each of them.
+    """Open TensorBoard's log and Weights & Biases if the recipe asks for them, and close them after the block.
 
-    A function takes the number of a step and its metrics, and logs them. The logs may be TensorBoard and Weights &
-    Biases. They are closed after the block. `done` is the number of steps that a resumed run keeps; TensorBoard hides
-    what was logged for later steps.
+    `done` is the number of steps that a resumed run keeps; TensorBoard hides what was logged for later steps.
+
+    Yields:
+        A list with a function for each open log. The function takes the number of a step and the step's metrics, and
+        logs them.
     """
     with ExitStack() as stack:
         logs: list[MetricLog] = []

@@ -125,7 +125,7 @@ def roll_back(writer: RunWriter, kind: Kind, progress: Progress) -> int:
     path = writer.path
     damaged = _damaged_checkpoints(path) if kind == "training" else {}
     checkpoints = set(checkpoint_steps(path)) - damaged.keys()
-    done = max(checkpoints, default=0) if kind == "training" else _recorded(path)
+    done = max(checkpoints, default=0) if kind == "training" else _last_complete_step(path)
     last = newest_shard(path)
     _require_whole(path, kind, done, last, newest=max([done, *damaged]))
     for step, reason in damaged.items():
@@ -169,7 +169,7 @@ def _foreign_checkpoint(path: Path, step: int) -> str | None:
     return None if saved.get("step") == step else f"it is of step {saved.get('step')}"
 
 
-def _recorded(path: Path) -> int:
+def _last_complete_step(path: Path) -> int:
     """Return the last complete step of a run, or 0 if there is none.
 
     A step is complete if it is stored and has its line in metrics.jsonl, which is written last.
@@ -180,6 +180,9 @@ def _recorded(path: Path) -> int:
 
 def _require_whole(path: Path, kind: Kind, done: int, last: int, newest: int) -> None:
     """Raise UserError if more of a run is missing than an interruption can explain.
+
+    Each step up to `done` must be stored and have its line in metrics.jsonl. The stored steps after `newest` must be no
+    more than the steps between two checkpoints, or one in a run without checkpoints.
 
     Args:
         path: the run directory.

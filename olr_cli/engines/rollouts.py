@@ -71,8 +71,8 @@ def rollouts_recipe(
         data: keys and values of the section `data`.
         train: keys and values of the section `train`.
         seed: the seed of the run.
-        origin: the model that `model` was trained from, if `model` is a checkpoint; otherwise None. It shows whether
-            the model is a built-in toy, which runs on one thread.
+        origin: if `model` is a checkpoint, the model from which its training started; otherwise None. If it is a
+            built-in toy, sampling uses one thread.
         chat_template: as in `model.chat_template`.
         device: as in `engine.device`.
         trust_remote_code: as in `model.trust_remote_code`.
@@ -158,11 +158,14 @@ class RolloutSampler:
             "threads": threads,
             "policy_digest": facts["model_digest"],
             "departures": [],
-            **self._facts_of_server("url", "served_model"),
+            **self._backend_facts("url", "served_model"),
         }
 
-    def _facts_of_server(self, *names: str) -> dict[str, Any]:
-        """Return the backend's facts that have these names; a fact that the backend lacks is left out."""
+    def _backend_facts(self, *names: str) -> dict[str, Any]:
+        """Return those of the backend's facts (`Backend.facts`) that have these names.
+
+        A fact that the backend lacks is left out.
+        """
         return {it: self._backend.facts[it] for it in names if it in self._backend.facts}
 
     def _set_up(self, recipe: Recipe, data: DataSets, threads: int | None) -> int:
@@ -232,7 +235,7 @@ class RolloutSampler:
                     and (interruption := stop.interruption()) is not None
                 ):
                     raise interruption
-        return {"steps": schedule.last} | self._facts_of_server("sampling")
+        return {"steps": schedule.last} | self._backend_facts("sampling")
 
     def _requests(
         self, run: Attempt, schedule: Schedule
@@ -285,9 +288,10 @@ class RolloutSampler:
 
 
 def rollouts_summary(run: Path, note: str | None) -> Answer:
-    """Summarise a finished run of sampling: shares of answers and of right majorities, and the next command.
+    """Summarise a finished run that only samples, and propose the next command.
 
-    Shares are over all visits. A visit is a prompt in one epoch. `note` is a sentence to add, or None.
+    The summary says, for example, how many responses have an answer, and how often the most frequent answer to a prompt
+    is right. Shares are over all visits; a visit is a prompt in one epoch. `note` is a sentence to add, or None.
     """
     recipe = read_recipe(run)
     shares = scan_labels(run).select(

@@ -92,7 +92,7 @@ class DataSets:
 
 @dataclass(frozen=True)
 class Attempt:
-    """Everything that one process needs to begin or resume a run and complete it."""
+    """What an engine gets to complete a run in this process, whether the run is new or resumed."""
 
     recipe: Recipe
     path: Path
@@ -120,14 +120,15 @@ class Engine(Protocol):
     """
 
     def __init__(self, recipe: Recipe, data: DataSets) -> None:
-        """Load the starting policy and check that the prompts fit its context and the recipe's limits."""
+        """Load the starting policy; raise UserError if a prompt exceeds its context or the recipe's limits."""
 
     @property
     def facts(self) -> dict[str, Any]:
         """Entries for the manifest.
 
-        They are engine, device, dtype, threads, departures and policy_digest. Departures are sentences on where the run
-        departs from the settings of the paper's authors. policy_digest is the digest of the starting policy's weights.
+        The keys are ``engine``, ``device``, ``dtype``, ``threads``, ``departures`` and ``policy_digest``. Departures
+        are sentences on where the run departs from the settings of the paper's authors. The digest is that of the
+        starting policy's weights.
         """
         ...
 
@@ -222,10 +223,11 @@ def load_data(recipe: Recipe, kind: Kind = "training", day: date | None = None) 
 
 
 def loss_average_departure(recipe: Recipe) -> str:
-    """Return a sentence for the manifest on how our mean of the loss differs from that of the paper's authors.
+    """Return a sentence, for the manifest, on how our mean of the loss differs from that of the paper's authors.
 
-    The authors average the loss over the tokens of each micro-batch of 4 responses, and then over the micro-batches.
-    Their `balance_batch` sorts responses by length, so a micro-batch has responses of about equal length.
+    There is a sentence for either value of `train.loss_average`, because neither is exactly the authors' mean. The
+    authors average the loss over the tokens of each micro-batch of 4 responses, and then over the micro-batches. Their
+    setting `balance_batch` sorts responses by length, so a micro-batch has responses of about equal length.
     `benchmarks/step_order.py` shows the weight that each response then has.
     """
     authors = (

@@ -56,8 +56,8 @@ class StepEnd:
     def stopping_if_diverged(self, step: int, *, failed: int) -> Iterator[None]:
         """Raise Diverged, which ends the run, if the block raises NonFinite; `step` is then not kept.
 
-        `failed` is the step whose update made the present policy. It is `step` - 1 before the update of `step`, and
-        `step` after the update. If it is `step`, the step's stored tables are removed.
+        `failed` is the last step whose update the policy has had. Pass `step` if the block runs after the update of
+        `step`; the tables that the step has stored are then removed. Pass `step` - 1 if it runs before the update.
         """
         try:
             yield

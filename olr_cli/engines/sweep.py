@@ -52,8 +52,8 @@ def train_all(
         runs: the sweep's runs.
         folder: run directories are made below it.
         jobs: number of runs at a time, each in a process of its own; they share a GPU's memory.
-        train_one: is called in each process with the index of its run in `runs`, and ends the process. It must be
-            picklable.
+        train_one: trains one run. It is called in the run's own process, with the index of the run in `runs`, and ends
+            this process with an exit status. It must be picklable.
 
     Returns:
         The exit status. It is 0 if every run is finished, and 130, 143 or 129 if a signal stopped the sweep and its
@@ -62,7 +62,7 @@ def train_all(
     Raises:
         UserError: a run was begun with another recipe, or several runs at a time would take the same GPUs.
     """
-    if jobs > 1 and any(_takes_all_gpus(run.recipe) for run in runs):
+    if jobs > 1 and any(_starts_own_ray(run.recipe) for run in runs):
         raise UserError(
             "every run on OpenRLHF takes this machine's GPUs from the first",
             "run one at a time, or start a Ray cluster"
@@ -88,7 +88,7 @@ def train_all(
 
 
 def _unfinished(runs: Sequence[SweepRun], folder: Path) -> dict[int, str]:
-    """Return the place of every unfinished run, that is its path below `folder`, by the run's index in `runs`.
+    """Return the unfinished runs, as a mapping from the index in `runs` to the run's path relative to `folder`.
 
     Raises:
         UserError: a run was begun with another recipe.
@@ -111,8 +111,17 @@ def _train_side_by_side(
 ) -> dict[str, int]:
     """Train runs, `jobs` at a time, until all end or a stop is asked for; return the exit status of each run.
 
-    `runs` maps the index of each run to its place, that is its path below `folder`. The result maps places to exit
-    statuses. On a stop, running processes are terminated, and runs that have not started are left out.
+    On a stop, running processes are terminated and waited for. Runs that have not started are left out of the result.
+
+    Args:
+        runs: the path of each run relative to `folder`, by the run's index.
+        folder: the sweep's folder.
+        jobs: the most runs at a time.
+        train_one: trains the run with a given index, in the run's own process (see `train_all`).
+        stop: says whether a stop was asked for.
+
+    Returns:
+        The exit statuses, by the run's path relative to `folder`.
     """
     waiting = list(runs.items())
     jobs = min(jobs, len(waiting))
@@ -142,8 +151,12 @@ def _train_side_by_side(
     return statuses
 
 
-def _takes_all_gpus(recipe: Recipe) -> bool:
-    """Whether a run on OpenRLHF starts a Ray of its own, which takes GPUs that other runs already use."""
+def _starts_own_ray(recipe: Recipe) -> bool:
+    """Whether the recipe trains with OpenRLHF on GPUs and starts a Ray of its own.
+
+    It does so if neither `engine.ray_address` nor the variable RAY_ADDRESS names a Ray cluster to join. A Ray of its
+    own takes the machine's first GPUs, even if another run uses them already.
+    """
     engine = recipe.engine
     return (
         isinstance(engine, OpenRlhfEngine)
@@ -155,10 +168,13 @@ def _takes_all_gpus(recipe: Recipe) -> bool:
 def _start(
     train_one: Callable[[int], object], number: int, log: Path, jobs: int
 ) -> BaseProcess:
-    """Start a run of a sweep in a process of its own that writes to `log`, and return the process.
+    """Start a run of a sweep in a process of its own that writes its output to `log`, and return the process.
 
-    `number` is the index of the run, which `train_one` receives. `jobs` is the number of runs at a time. If it is more
-    than 1, the run takes only its share of the GPU's memory.
+    Args:
+        train_one: is called with `number`, and trains the run.
+        number: index of the run in the sweep.
+        log: the file for the run's output.
+        jobs: number of runs at a time. If it is more than 1, the run may take only 1 / `jobs` of the GPU's memory.
     """
     # `_report` reads the log even if the process ends before it has opened it.
     with writing(log):
@@ -171,10 +187,13 @@ def _start(
 def _train_logged(
     train_one: Callable[[int], object], number: int, log: Path, jobs: int
 ) -> None:
-    """Train a run of a sweep, in this process, and write the output to `log`.
+    """Train a run of a sweep, in this process, and append all output to `log`.
 
-    `number` is the index of the run, which `train_one` receives. `jobs` is the number of runs at a time. If it is more
-    than 1, the run takes only its share of the GPU's memory.
+    Args:
+        train_one: is called with `number`, and trains the run.
+        number: index of the run in the sweep.
+        log: the file for the run's output.
+        jobs: number of runs at a time. If it is more than 1, the run may take only 1 / `jobs` of the GPU's memory.
     """
     with open(os.devnull, "rb") as nothing, log.open("ab") as output:
         # Redirect the process's file descriptors, not sys.stdout: libraries in C and child processes write to these.
@@ -188,7 +207,10 @@ def _train_logged(
 
 
 def _report(folder: Path, place: str, child: BaseProcess) -> int:
-    """Wait for the process of the run at `place` to end, print a line about its outcome, and return its exit status."""
+    """Wait until the process `child` of a run ends, print a line about the outcome, and return the exit status.
+
+    `place` is the run's path relative to `folder`.
+    """
     child.join()
     status = child.exitcode or 0
     if status == 0:
@@ -222,9 +244,12 @@ def _last_words(log: Path) -> str:
 def _conclude(folder: Path, statuses: dict[str, int], runs: int) -> int:
     """Print the next command, or the logs of the runs that did not finish; return the sweep's exit status.
 
-    `statuses` maps the path below `folder` of each run that was trained now to its exit status. `runs` is the number of
-    all runs of the sweep. The result is 0 if every run is finished, 1 if a bug ended a run, and 2 if the user can fix
-    every cause.
+    The status is 0 if every run is finished, 1 if a bug ended a run, and 2 if the user can fix every cause.
+
+    Args:
+        folder: the sweep's folder.
+        statuses: the exit status of each run that was trained now, by the run's path relative to `folder`.
+        runs: number of all runs of the sweep.
     """
     failed = {place: status for place, status in statuses.items() if status}
     if not failed:
@@ -239,5 +264,5 @@ def _conclude(folder: Path, statuses: dict[str, int], runs: int) -> int:
 
 
 def _log(folder: Path, place: str) -> Path:
-    """Return the path of the log of the run whose path below `folder` is `place`."""
+    """Return the path of a run's log; `place` is the run's path relative to the sweep's `folder`."""
     return folder / "logs" / f"{place}.txt"

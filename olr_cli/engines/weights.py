@@ -39,7 +39,7 @@ def require_stored_weights(
     stored = {} if _is_quantised(config) else _headers(model, folder)
     if not stored:
         return []
-    _require_no_codes(model, stored)
+    _require_unquantised(model, stored)
     try:
         report = _rehearsed_load(config, stored, trust_remote_code=trust_remote_code)
     # transformers may lack the class, or the class may not support the meta device: then nothing can be checked.
@@ -54,10 +54,11 @@ def require_stored_weights(
     return require_weights(model, config, report)
 
 
-def _require_no_codes(model: str | Path, stored: Headers) -> None:
-    """Raise UserError if the stored weights are quantised but the model's configuration does not say so.
+def _require_unquantised(model: str | Path, stored: Headers) -> None:
+    """Raise UserError if a stored weight is quantised.
 
-    Quantised weights are integers, or float8 with a scale beside them.
+    Call it only for a model whose configuration does not say how its weights are quantised. Quantised weights are
+    integers, or float8 with a scale beside them.
     """
     scales = [name for name in stored if "scale" in name]
     for name, (kind, _) in stored.items():
@@ -93,14 +94,14 @@ def require_weights(model: str | Path, config: Any, report: Mapping[str, Any]) -
         for name in report["missing_keys"]
         if not name.endswith(("inv_freq", "masked_bias"))
     ]
-    surplus = _some(report["unexpected_keys"])
+    surplus = _first_names(report["unexpected_keys"])
     if missing and not _is_quantised(config):
         others = (
             f", and they hold others that it does not have ({surplus})" if surplus else ""
         )
         raise UserError(
             f"the files of {model} lack {len(missing)} of the weights that its configuration asks for"
-            f" ({_some(missing)}){others}: transformers would draw them at random",
+            f" ({_first_names(missing)}){others}: transformers would draw them at random",
             "download the model again, or save it"
             " again whole, unwrapped and with its adapters merged",
         )
@@ -112,7 +113,7 @@ def require_weights(model: str | Path, config: Any, report: Mapping[str, Any]) -
         )
     if adapters := [name for name in report["unexpected_keys"] if ".lora_" in name]:
         raise UserError(
-            f"the files of {model} hold an adapter that is not merged ({_some(adapters)}), to be left out",
+            f"the files of {model} hold an adapter that is not merged ({_first_names(adapters)}), to be left out",
             "merge it, in Python with peft's merge_and_unload, and save the model again",
         )
     left_out = "weights that its configuration does not ask for, and they are left out"
@@ -127,7 +128,7 @@ def _is_quantised(config: Any) -> bool:
 def _headers(model: str | Path, folder: Path) -> Headers:
     """Return dtype and shape of each stored weight, by name, from the files that transformers loads.
 
-    The result is empty if a file cannot be read: the code that reads the weights reports that.
+    The result is empty if a file cannot be read, because the code that later reads the weights reports that.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -212,6 +213,6 @@ def _rehearsed_load(
     return dict(report)
 
 
-def _some(names: Sequence[str]) -> str:
+def _first_names(names: Sequence[str]) -> str:
     """Return the first three names, in sorted order, as text, with "…" if there are more."""
     return ", ".join(sorted(names)[:3]) + (", …" if len(names) > 3 else "")

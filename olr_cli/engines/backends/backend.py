@@ -69,14 +69,15 @@ def in_order(
 ) -> Generator[list[list[Rollout]], None, None]:
     """Yield the rollouts of each batch, a list per request, once this batch and all earlier ones are complete.
 
-    If a rollout is lost, `stream` is read to its end, where it raises the error that says why.
+    A batch that lost a rollout is not yielded. The rest of `stream` is then read and dropped, because `stream` raises
+    an error at its end if rollouts are lost. That error reaches the caller.
 
     Args:
         batches: the requests of each batch.
         stream: yields mappings from the number of a request to its rollouts. A lost rollout is None. Requests are
             numbered from 0, without starting again at each batch.
-        report: is called with the number of rollouts in complete requests of the current batch, and with the number of
-            all rollouts of the batch.
+        report: is called each time that `stream` yields. The first argument is the number of rollouts in the complete
+            requests of the current batch. The second is the number of all rollouts of the batch.
     """
     # The stream numbers the requests of all batches in one sequence.
     numbers = count()

@@ -126,8 +126,8 @@ class _BadReply(Exception):
 class _Permanent(_BadReply):
     """Raised for a reply of status 200 that reports a refused request, for example an invalid one.
 
-    The request is retried all the same. If the last attempt also fails in this way, the run ends. After other failures
-    only the sample is lost.
+    `OpenAIBackend.ask` retries the request all the same. If the last attempt is refused too, the run ends. If the last
+    attempt fails in another way, only the sample is lost.
     """
 
 
@@ -216,7 +216,8 @@ class OpenAIBackend(Backend):
         """Generate one response per seed of every request, and yield requests as they finish (see `Backend.stream`).
 
         A sample is lost if all `ATTEMPTS` attempts to request it fail. The rollout of a lost sample is None. If samples
-        are lost, the stream ends with a UserError. After `MOST_LOST` losses in a row, the error is raised at once.
+        are lost, the stream ends with a UserError. After `MOST_LOST` losses in a row, or if the server refuses a
+        request, the error is raised at once.
         """
         return whole_requests(requests, self._samples(requests, sampling))
 
@@ -230,7 +231,10 @@ class OpenAIBackend(Backend):
 
         Requests of later batches start early, so that the server stays busy while a batch ends. A request waits until
         it is at most N places after the oldest unfinished request. N is the size of the largest batch or the
-        concurrency, whichever is larger. After a lost sample no further request is sent.
+        concurrency, whichever is larger.
+
+        After a lost sample no new request is sent. Requests in flight finish, and then a UserError is raised. The batch
+        with the lost sample and all later batches are not yielded.
         """
         parts = list(batches)
         requests = list(chain.from_iterable(parts))
@@ -244,13 +248,14 @@ class OpenAIBackend(Backend):
         sampling: Sampling,
         ahead: float = math.inf,
     ) -> Generator[list[Sampled], None, None]:
-        """Yield, every `_POLL_SECONDS`, the samples that have arrived or were lost since the last time.
+        """Yield every `_POLL_SECONDS` the samples that have arrived or were lost since the previous list, if any.
 
         A request waits until it is at most `ahead` places after the oldest unfinished request. By default no request
         waits for an older one.
 
         Raises:
-            UserError: there were `MOST_LOST` losses in a row, or all requests have ended and some samples are lost.
+            UserError: the server refuses a request, `MOST_LOST` samples in a row are lost, or all requests have ended
+                and some samples are lost.
         """
         wanted = sum(len(request.seeds) for request in requests)
         again = (
@@ -299,9 +304,14 @@ class OpenAIBackend(Backend):
     ) -> None:
         """Request all samples, `concurrency` at a time, and call `put` with each answer.
 
-        An answer is the index of the request, the index of the sample, and the rollout or the reason of its loss. A
-        request waits until it is at most `ahead` places after the oldest unfinished one in `requests`. If `ahead` is
-        finite, the caller takes responses in order and none after a lost one, so the first loss stops further requests.
+        An answer is the index of the request, the index of the sample, and the rollout or the reason why the sample is
+        lost. A request waits until it is at most `ahead` places after the oldest unfinished one in `requests`.
+
+        If `ahead` is infinite, a lost sample changes nothing for the others. If `ahead` is finite, no new request is
+        sent after a lost sample, because the caller then uses no later responses.
+
+        Raises:
+            ExceptionGroup: `ask` raised a UserError; the group holds it, and requests in flight are cancelled.
         """
         begun: dict[tuple[int, int], None] = {}  # requests in flight, the oldest first
         coming = (
@@ -371,8 +381,8 @@ class OpenAIBackend(Backend):
                 continue
             is_refused = False
             if reply.status_code in _TRANSIENT:
-                reason = f"status {reply.status_code}{self._words(reply)}"
-                pause = _wished(reply, self.timeout) or pause
+                reason = f"status {reply.status_code}{self._error_text(reply)}"
+                pause = _retry_after(reply, self.timeout) or pause
             else:
                 raise self._refusal(reply)
         if is_refused:
@@ -413,10 +423,20 @@ class OpenAIBackend(Backend):
         timeout: float,
         body: Any = None,
     ) -> httpx.Response:
-        """Send a request to the path `name` below the server's URL, and return the whole reply, decompressed.
+        """Send an HTTP request to the server, and return the whole reply, decompressed, whatever its status.
 
-        One of the errors `_FAILURES` is raised if the connection fails or the reply takes more than `timeout` seconds.
-        `_BadReply` is raised if the reply is too large, or compressed in a way that was not asked for.
+        Args:
+            client: sends the request (`client`).
+            method: the HTTP method, such as ``GET``.
+            name: the path below the server's URL, such as ``chat/completions``.
+            timeout: seconds after which the request is given up.
+            body: is sent as JSON; None for no body.
+
+        Raises:
+            _BadReply: the reply is too large, or compressed in a way that was not asked for.
+            httpx.TransportError: the connection fails.
+            httpx.DecodingError: the reply cannot be decompressed.
+            TimeoutError: the reply took more than `timeout` seconds.
         """
         content = bytearray()
         url = self._url.copy_with(path=f"{self._url.path.rstrip('/')}/{name}")
@@ -489,7 +509,7 @@ class OpenAIBackend(Backend):
 
     def _refusal(self, reply: httpx.Response) -> UserError:
         """Return the error for a reply that refuses a request. At status 401 or 403, the error is about the key."""
-        said = self._words(reply)
+        said = self._error_text(reply)
         if reply.status_code in (401, 403):
             key = f"the key in {KEY}" if self.headers else "a request without a key"
             return UserError(
@@ -501,7 +521,7 @@ class OpenAIBackend(Backend):
             "fix what it names",
         )
 
-    def _words(self, reply: httpx.Response, error: Any = None) -> str:
+    def _error_text(self, reply: httpx.Response, error: Any = None) -> str:
         """Return a reply's error message as `: message`, shortened and without secrets; empty if there is none.
 
         `error` is the error in the reply, if the caller has already found it; None to look it up.
@@ -542,13 +562,13 @@ class OpenAIBackend(Backend):
         """
         try:
             content = reply.json()
-            choice = _choice(content)
+            choice = _first_choice(content)
             end = _end_of(choice)
             error = _error_of(content) or choice.get("error")
             if error or end in _FAILED:
                 detail = f", finish reason '{end}'" if end else ""
                 raise (_Permanent if _is_permanent(error) else _BadReply)(
-                    f"its reply of status 200 is an error{detail}{self._words(reply, error)}"
+                    f"its reply of status 200 is an error{detail}{self._error_text(reply, error)}"
                 )
             reply_message = choice["message"]
             thought = _text(
@@ -575,10 +595,14 @@ class OpenAIBackend(Backend):
         )
 
 
-def _choice(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the choice with the lowest index in a completion, or an empty mapping if the reply reports an error.
+def _first_choice(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the first choice of a reply to a chat completion, or an empty mapping if the reply reports an error.
 
-    olr asks for one choice, but a server may send several, in any order.
+    olr asks for one choice, but a server may send several, in any order. The first is the one with the lowest `index`.
+
+    Raises:
+        KeyError: the reply has neither an error nor choices.
+        ValueError: the list of choices is empty.
     """
     if _error_of(content):
         return {}
@@ -589,8 +613,8 @@ def _choice(content: Mapping[str, Any]) -> Mapping[str, Any]:
 def _error_of(content: Mapping[str, Any]) -> Any:
     """Return the error that a reply reports, or None if it reports none.
 
-    The error is the value of the reply's `error`. FastChat sends a reply whose `object` is "error"; the error is then
-    the whole reply.
+    The error is usually the value under the reply's key `error`. The server FastChat instead sends a reply whose
+    `object` is "error". That whole reply is then the error.
     """
     return content.get("error") or (content if content.get("object") == "error" else None)
 
@@ -598,7 +622,7 @@ def _error_of(content: Mapping[str, Any]) -> Any:
 def _is_permanent(error: Any) -> bool:
     """Whether an error's code, status or type says that another attempt cannot succeed.
 
-    `error` is the error that a reply reports (`_error_of`). False if it has none of these entries.
+    `error` is the error that a reply reports (`_error_of`). The result is False if it has none of these three entries.
     """
     if not isinstance(error, dict):
         return False
@@ -661,11 +685,13 @@ def _ended_by(end: str, reply_message: Mapping[str, Any]) -> str | None:
 
 
 def _refused_setting(reply: httpx.Response, sent: Mapping[str, Any]) -> str | None:
-    """Return the name of a setting that the server refuses and the request can do without, or None if there is none.
+    """Return the name of the setting to leave out after a refusal, or None if leaving one out would not help.
 
-    `sent` has the settings of the request. A request can do without the seed, and without a setting whose value changes
-    nothing. If the reply names several such settings, the first is returned. If the reply asks for
-    `max_completion_tokens`, the result is `max_tokens`.
+    Two kinds of settings can be left out: the seed, and settings at a value that has no effect (`_NEUTRAL`). If the
+    reply names several of them, the first one named is returned. `max_tokens` is returned if the reply mentions
+    `max_completion_tokens`, because the server then wants the limit under that name.
+
+    `sent` has the settings of the request. A reply whose status is neither 400 nor 422 gives None.
     """
     if reply.status_code not in (400, 422):
         return None
@@ -687,10 +713,10 @@ def _text(content: Any) -> str:
     return turn.content
 
 
-def _wished(reply: httpx.Response, most: float) -> float | None:
-    """Return the seconds to wait that the reply's Retry-After header asks for, but at most `most`.
+def _retry_after(reply: httpx.Response, most: float) -> float | None:
+    """Return the seconds in a reply's Retry-After header, limited to the range from 0 to `most`.
 
-    Return None if there is no such header, or if it is not a number, such as a date.
+    Return None if there is no such header, or if it does not hold a finite number but, for example, a date.
     """
     try:
         seconds = float(reply.headers.get("retry-after", ""))

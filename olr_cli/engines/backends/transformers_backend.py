@@ -40,7 +40,11 @@ class TransformersBackend(Backend):
     """
 
     def __init__(self, model: str, options: BackendOptions, chat: ChatFormat) -> None:
-        """Load the model, and note in `facts` everything that its responses depend on."""
+        """Load the model onto the device of `options`, and set the attributes of `Backend`.
+
+        Raises:
+            UserError: the model cannot be loaded, or olr's sampler cannot run it.
+        """
         self.chat = chat
         self._policy = Policy.load(
             model,
@@ -108,7 +112,7 @@ class TransformersBackend(Backend):
         *,
         rows: int,
     ) -> list[list[Rollout]]:
-        """Return the rollouts of each request, drawing at most `rows` samples of a request at a time.
+        """Sample the rollouts of all requests, at most `rows` of each request at a time, and return a list per request.
 
         All requests must have the same number of seeds. `prompts` has the token ids of each request's prompt, and
         `limit` is the most tokens of a response.
@@ -134,7 +138,10 @@ class TransformersBackend(Backend):
         return rollouts_PG
 
     def _rows(self, longest: int) -> int:
-        """Return how many responses to sample in a batch, if each has up to `longest` tokens with its prompt."""
+        """Return how many responses to sample in a batch.
+
+        `longest` is the most tokens of a prompt and its response together.
+        """
         memory = free_memory(self._policy) // 2 if self._on_gpu else CPU_MEMORY
         wanted = max(BATCH // longest, LEAST_ROWS["cuda" if self._on_gpu else "cpu"])
         return min(rows_in(memory, self._policy, longest), wanted)

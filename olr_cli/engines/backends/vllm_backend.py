@@ -87,12 +87,13 @@ _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 class VllmBackend(Backend):
     """Generation by `vllm.LLM`, in this process.
 
-    On a CPU it computes in float32, on a GPU in bfloat16 (float16 before Ampere), unless the settings say otherwise.
+    The setting `dtype` sets the precision. Without it, a CPU computes in float32, and a GPU in bfloat16 (float16 before
+    Ampere).
 
-    On a CPU, and with `seed_each` on a GPU, each sample is drawn from its own seed. Other samples of the batch then
-    affect a sample only through rounding, which now and then changes a token. vLLM draws seeded samples one after the
-    other, which costs time at each token. Otherwise all samples draw from the engine's seed, and a sample depends on
-    everything else that is sampled.
+    There are two ways to draw samples. On a CPU, or if `BackendOptions.seed_each` is true, each sample is drawn from
+    its own seed. Other samples of the batch then affect it only through rounding, which now and then changes a token.
+    This is slower, because vLLM draws seeded samples one after the other. On a GPU without `seed_each`, all samples are
+    drawn from the engine's seed, and a sample depends on everything else that is sampled.
     """
 
     def __init__(self, model: str, options: BackendOptions, chat: ChatFormat) -> None:
@@ -170,7 +171,7 @@ class VllmBackend(Backend):
         self._seed = (
             next((seed for request in requests for seed in request.seeds), 0) % 2**31
         )
-        self._make_room(max(map(len, tokens)), sampling)
+        self._ensure_engine(max(map(len, tokens)), sampling)
         engine = self._llm.llm_engine
         most = engine.vllm_config.scheduler_config.max_num_seqs + WAITING
         adapter = (
@@ -258,8 +259,9 @@ class VllmBackend(Backend):
     def _rollout(self, completion: Any, opened: str, stop: Sequence[str]) -> Rollout:
         """Return the rollout of vLLM's completion; raise UserError if the engine aborted the response.
 
-        `opened` is put in front of the response. It is the mark that opens the thinking, such as <think>, if the prompt
-        ends with one, or else empty. The response ends before the first of the texts in `stop`.
+        The response ends before the first of the texts in `stop`. If the prompt ends with a mark that opens the
+        thinking, such as <think>, that mark is passed as `opened`, and the response begins with it. For other prompts
+        `opened` is empty.
         """
         if completion.finish_reason in ("abort", "error"):
             # The engine failed here. Scoring the response as wrong would blame the model.
@@ -274,10 +276,11 @@ class VllmBackend(Backend):
         (text,) = self._texts.decode([tokens[:-1] if has_end_token else tokens])
         return Rollout(opened + before_stop(text, stop), len(tokens), truncated)
 
-    def _make_room(self, longest: int, sampling: Sampling) -> None:
-        """Start an engine for prompts of up to `longest` tokens and their responses, unless the current one will do.
+    def _ensure_engine(self, longest: int, sampling: Sampling) -> None:
+        """Start an engine for prompts of up to `longest` tokens and their responses, unless one runs already.
 
-        With stop texts, the engine must also decode tokens to text. An engine that does not is replaced.
+        An engine that is too small is replaced. If `sampling` has stop texts, the engine must also decode tokens to
+        text.
         """
         wanted, reads_text = longest + sampling.max_new_tokens, bool(sampling.stop)
         # No sequence is longer than the model's context.
@@ -353,9 +356,10 @@ def _import_vllm() -> Any:
 
 @contextmanager
 def _environment() -> Iterator[None]:
-    """Set the environment variables that vLLM reads, and restore the whole environment after the block.
+    """Run the block with the environment variables that olr sets for vLLM, and restore the environment after it.
 
-    Variables that vLLM itself sets within the block are removed too.
+    They keep the engine in this process. They also limit the log to errors and turn usage statistics off, unless the
+    user has set these variables. Variables that vLLM itself sets within the block are removed after it.
     """
     before = dict(os.environ)
     # Run the engine in this process. It then schedules in a repeatable order, and its errors are exceptions. In another
@@ -379,6 +383,9 @@ def read_model(
     Returns:
         The configuration, the tokenizer, the ids of the tokens that end a response, and notes. A note is a sentence
         about weights that the files hold but the model lacks.
+
+    Raises:
+        UserError: the weights, the configuration or the tokenizer cannot be used.
     """
     config, tokenizer, notes = open_model(model, trust_remote_code=trust_remote_code)
     with loading(model):

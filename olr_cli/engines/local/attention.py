@@ -170,7 +170,10 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     """
 
     def __init__(self, layer: Any, room: int, dtype: torch.dtype) -> None:
-        """Take over the keys and values of a `DynamicLayer`, converted to `dtype`; at most `room` tokens may follow."""
+        """Begin with the keys and values of a `DynamicLayer`, converted to `dtype`.
+
+        `room` is the most tokens that will be appended.
+        """
         super().__init__()  # type: ignore[no-untyped-call]
         self.lazy_initialization(layer.keys, layer.values)
         self._places = [layer.keys.to(dtype), layer.values.to(dtype)]
@@ -180,7 +183,10 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     def update(
         self, key_states: Tensor, value_states: Tensor, *_args: Any, **_kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Append the keys and values of T tokens, (B, heads, T, width) each, and return those of all tokens so far."""
+        """Append the keys and values of T tokens, (B, heads, T, width) each, and return those of all tokens so far.
+
+        The results, (B, heads, all tokens, width) each, are views of the buffer.
+        """
         start = self.get_seq_length()
         end = start + key_states.shape[-2]
         if end > self._places[0].shape[-2]:
@@ -197,7 +203,7 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         self._show(used)
 
     def _show(self, tokens: int) -> tuple[Tensor, Tensor]:
-        """Make the first `tokens` positions of the buffer the layer's keys and values, and return both."""
+        """Set `keys` and `values` to views of the buffer's first `tokens` positions, and return both."""
         keys, values = (place[:, :, :tokens] for place in self._places)
         self.keys, self.values = keys, values
         return keys, values

@@ -111,8 +111,10 @@ def _uniforms(keys_B: NDArray[np.uint64], start: int, end: int) -> Tensor:
 class _Decoding:
     """A batch of responses in progress: the tensors that each step reads and writes, and the CUDA graph of a step.
 
+    The tensors in `written` have a row for every response, even after it has ended and has left the batch.
+
     Attributes:
-        rows_B: for each response still in the batch, its row in the tensors of all responses (`written`).
+        rows_B: the row in `written` of each response that is still in the batch.
     """
 
     def __init__(
@@ -133,12 +135,12 @@ class _Decoding:
         self._used, self._room = S, S + limit + -(S + limit) % _STEP
         self.rows_B = torch.arange(B, device=device)
         # Tensors, not Python numbers: a graph would replay the numbers of its recording for ever.
-        self._place, self._turn, self._draw = (
+        self._next_position, self._turn, self._draw = (
             torch.tensor([value], device=device) for value in (S, 0, 0)
         )
         self._uniforms_LB = torch.zeros(LOOK, B, dtype=torch.float64, device=device)
         self._layers = [
-            _FixedLayer(layer, G, self._room, policy.dtype, self._place)
+            _FixedLayer(layer, G, self._room, policy.dtype, self._next_position)
             for layer in context.cache.layers
         ]
         self._logits_BV = context.logits_BV.repeat_interleave(G, dim=0)
@@ -152,9 +154,9 @@ class _Decoding:
         self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
 
     def advance(self, uniforms_LB: Tensor) -> None:
-        """Draw the next L tokens of every row, where L is at most `LOOK`.
+        """Draw the next L tokens of every response in the batch, and store them in `written`.
 
-        `uniforms_LB` has a random number for each of these tokens and each row.
+        `uniforms_LB` has a random number for each of these tokens. L is at most `LOOK`.
         """
         L = len(uniforms_LB)
         self._uniforms_LB[:L] = uniforms_LB.to(self.policy.device)
@@ -198,7 +200,7 @@ class _Decoding:
         self._uniforms_LB = self._uniforms_LB[:, rows]
 
     def finished(self) -> Responses:
-        """Return all responses. After the end of a response, its tokens are padding and its statistics are 0."""
+        """Return all responses of the batch, with padding and statistics of 0 after the end of each."""
         written, (_, limit) = self.written, self.written.tokens_BT.shape
         is_after_BT = (
             torch.arange(limit, device=self.policy.device) >= written.lengths_B[:, None]
@@ -249,7 +251,7 @@ class _Decoding:
         written.logprobs_BT[where] = log_pi_BV.gather(-1, tokens_B1)[:, 0]
         written.self_certainty_BT[where] = self_certainty_of(log_pi_BV)
         self.entropy_BT[where] = torch.special.entr(pi_BV).sum(-1)
-        self._mask_BS.index_fill_(1, self._place, True)
+        self._mask_BS.index_fill_(1, self._next_position, True)
         for layer in self._layers:
             layer.window = window
         logits_B1V = self.policy.model(
@@ -261,28 +263,27 @@ class _Decoding:
         ).logits
         # Copy in place: the next replay reads the logits from this tensor.
         self._logits_BV.copy_(logits_B1V[:, -1])
-        for counter in (self._positions_B, self._place, self._turn, self._draw):
+        for counter in (self._positions_B, self._next_position, self._turn, self._draw):
             counter.add_(1)
 
 
 class _FixedLayer(CacheLayerMixin):
-    """A layer of transformers' cache whose buffer never moves, because a CUDA graph replays fixed addresses.
-
-    The tensor `place` holds the position at which the next token's keys and values are written.
+    """A layer of transformers' cache whose buffer stays at its address, as a CUDA graph needs.
 
     Attributes:
-        window: number of positions that attention sees, counted from the first.
+        window: attention sees this many positions, from the first one on.
     """
 
     def __init__(
-        self, layer: Any, G: int, room: int, dtype: torch.dtype, place: Tensor
+        self, layer: Any, G: int, room: int, dtype: torch.dtype, next_position: Tensor
     ) -> None:
         """Copy the keys and values of a `DynamicLayer`, with G rows for each sequence and `room` positions in a row.
 
-        `place` holds the position of the next token. The caller advances it.
+        `next_position` is a tensor with one number, the position at which `update` writes. The caller adds 1 to it in
+        place after each token.
         """
         super().__init__()  # type: ignore[no-untyped-call]
-        self.window, self._place, self._room = room, place, room
+        self.window, self._next_position, self._room = room, next_position, room
         self.keys: Tensor = _spread(layer.keys, G, room, dtype)
         self.values: Tensor = _spread(layer.values, G, room, dtype)
         self.is_initialized = True
@@ -290,13 +291,16 @@ class _FixedLayer(CacheLayerMixin):
     def update(
         self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
-        """Store the keys and values of one token, (B, heads, 1, width) each, and return those of the whole window."""
+        """Write the keys and values of one token, (B, heads, 1, width) each, at `next_position`.
+
+        Return the keys and values of all positions in the window, as views of the buffer.
+        """
         for places, added in ((self.keys, key_states), (self.values, value_states)):
-            places.index_copy_(2, self._place, added.to(places.dtype))
+            places.index_copy_(2, self._next_position, added.to(places.dtype))
         return self.keys[:, :, : self.window], self.values[:, :, : self.window]
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Do nothing: the constructor has allocated every place."""
+        """Do nothing, because the constructor has allocated the whole buffer."""
 
     def get_seq_length(self) -> int:
         """Return 0: no caller needs the length, because mask and positions are given."""

@@ -175,10 +175,10 @@ _LARGEST_KEPT = 32 << 20
 
 
 def keep_freed_memory() -> None:
-    """Let this process keep the memory it frees, if the C library is glibc.
+    """Let this process keep the memory that it frees; without glibc do nothing.
 
-    Every step allocates and frees the same tensors. If the system got their memory back in between, every page would
-    cost a fault and be filled with zeros again.
+    Every step allocates and frees the same tensors. If their memory went back to the system in between, each use of a
+    page would cost a page fault, and the system would fill the page with zeros again.
     """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
@@ -230,7 +230,7 @@ def load_policy(
 def encode_prompts(
     policy: Policy, prompts: PromptSet, recipe: Recipe, view: View = "original"
 ) -> list[list[int]]:
-    """Return the token ids of every prompt in one view, that is in one wording.
+    """Return the token ids of every prompt in the wording that `view` names.
 
     Raises:
         UserError: a prompt is longer than the recipe allows, or leaves no room in the model's context for a full

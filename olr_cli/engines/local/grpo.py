@@ -123,10 +123,14 @@ class Grpo:
             learning_rates: one per mini-batch; None for `train.learning_rate` in all of them.
 
         Returns:
-            The metrics ``policy/{kl,entropy,clip_fraction,grad_norm,lr,nonfinite}``. ``kl`` is averaged like the loss,
-            over the prompts that train. ``entropy`` is that of the policy that sampled, averaged over the tokens of all
-            rollouts. Without a reference, ``kl`` is absent. If no prompt trains, ``kl``, ``clip_fraction`` and
-            ``grad_norm`` are absent.
+            Six metrics, whose names have the prefix ``policy/``. ``kl`` is the mean KL estimate, with the weights that
+            the loss gives to tokens. ``clip_fraction`` is the share of tokens where the clip is active. Both are over
+            the prompts that train. ``entropy`` is the mean over the tokens of all rollouts, under the policy that
+            sampled. ``grad_norm`` is the gradient's mean norm before clipping. ``lr`` is the learning rate of the last
+            mini-batch. ``nonfinite`` is always 0 here.
+
+            Without a reference, ``kl`` is absent. If no prompt trains, ``kl``, ``clip_fraction`` and ``grad_norm`` are
+            absent.
 
         Raises:
             NonFinite: a loss or the gradient is NaN or infinite. The weights are then those before the failed optimiser
@@ -298,9 +302,9 @@ class Grpo:
 
         Call it before the first optimiser step. `mini_batches` has the indices of the prompts that train.
 
-        In float32 the sampler's values are returned. Otherwise values are computed for the prompts whose loss has a
-        gradient, from the second mini-batch on. All other values are 0. The first mini-batch needs no values, because
-        its own pass still sees the policy that sampled.
+        In float32 the result holds the sampler's values. In bfloat16 the values are computed here, but only where they
+        are needed; elsewhere the result is 0. They are not needed for the first mini-batch, because its own pass still
+        sees the policy that sampled, nor for prompts whose loss has no gradient (`_with_gradient`).
         """
         if not self._computes_old_logprobs:
             return self._surrogate_logprobs(
@@ -329,10 +333,10 @@ class Grpo:
     def _micro_batches(
         self, rollouts: SampledRollouts, chosen: list[int]
     ) -> Iterator[_MicroBatch]:
-        """Yield the rollouts of the chosen prompts in micro-batches, as few as fit in memory.
+        """Yield the rollouts of the chosen prompts in micro-batches, each as large as memory allows.
 
-        `chosen` are indices of the step's prompts. A micro-batch has all rollouts of one or more prompts. If the
-        rollouts of one prompt do not fit together, a micro-batch has some of them.
+        `chosen` has indices of the step's prompts. If all rollouts of a prompt fit into memory, a micro-batch has all
+        rollouts of one or more prompts. Otherwise it has some rollouts of one prompt.
         """
         _, G, T = rollouts.tokens_PGT.shape
         V = self.policy.model.get_output_embeddings().weight.shape[0]

@@ -41,7 +41,7 @@ def load_model(path: str | Path, *, trust_remote_code: bool) -> tuple[Any, list[
     _check_architecture(model, path)
     require_finite(path, model.named_parameters())
     _make_savable(model)
-    _untie_two_heads(model)
+    _declare_untied_head(model)
     return model, notes
 
 
@@ -91,11 +91,11 @@ def _make_savable(model: Any) -> None:
         model.generation_config.do_sample = True
 
 
-def _untie_two_heads(model: Any) -> None:
-    """Correct a configuration that calls output layer and embeddings tied although the files hold both.
+def _declare_untied_head(model: Any) -> None:
+    """Make the configuration say that output layer and embeddings are separate, if the loaded model has both.
 
-    transformers loads both from the files. Other libraries, such as vLLM, would follow the configuration and load a
-    different model.
+    Some configurations call the two tied although the files hold both. transformers then loads both, but other
+    libraries, such as vLLM, would follow the configuration and load a different model from our checkpoints.
     """
     head, embeddings = model.get_output_embeddings(), model.get_input_embeddings()
     if head is not None and head.weight is not embeddings.weight:

@@ -33,10 +33,7 @@ class LoraPolicy(Policy):
     """A policy of which only a LoRA adapter trains, while the model's own weights stay frozen."""
 
     def __init__(self, policy: Policy, model: Any) -> None:
-        """Make a LoRA policy from `policy` and a peft model.
-
-        `model` is the peft model. It wraps the model of `policy`, which peft has changed in place.
-        """
+        """Copy the attributes of `policy`, and replace its model by `model`, the peft model that wraps it."""
         # `super().__init__` would set up and probe the model a second time, so copy its results.
         vars(self).update(vars(policy))
         self.model = model

@@ -66,7 +66,9 @@ def token_losses(
     train: TrainSection,
     method: MethodSection,
 ) -> TokenLosses:
-    """Return the loss of each token under the policy that trains, without its weight in the mean (`token_weights`).
+    """Return the loss of each token under the policy that trains.
+
+    The losses are not multiplied by the weights of `token_weights` yet.
 
     Args:
         now: statistics of the policy that trains, with entropy if it is penalised, and self-certainty if labels are

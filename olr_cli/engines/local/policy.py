@@ -102,8 +102,8 @@ class Policy:
 
     Attributes:
         end_ids: tokens that end a response.
-        takes_any_mask: whether scores are right under any attention mask, even one that leaves positions between tokens
-            empty.
+        takes_any_mask: whether scores are right under any attention mask, even one that hides positions between two
+            tokens.
         reads_trees: whether `read_tree` gives the right scores and saves work.
         has_fixed_places: whether sampling can keep all tensors in place, so that it can replay a CUDA graph for each
             token (captured.py).
@@ -280,10 +280,11 @@ class Policy:
     def without_gradients(self) -> Iterator[None]:
         """Turn gradients off, and autocast on, within the block; enter it once for a whole generation.
 
-        In float32 the block uses `inference_mode`, which is a little faster than `no_grad`. With autocast it uses
-        `no_grad`, because under `inference_mode` a weight would be cast again at each use. Autocast also keeps only the
-        casts of weights that require a gradient. Frozen weights, such as those below a LoRA adapter, are therefore
-        marked to require one within the block.
+        In float32 the block uses `inference_mode`, which is a little faster than `no_grad`, and autocast does nothing.
+        In other types it uses `no_grad`, because under `inference_mode` autocast would cast a weight again at each use.
+
+        Autocast keeps the cast of a weight only if the weight requires a gradient. Frozen weights, such as those below
+        a LoRA adapter, are therefore marked within the block as if they required one.
         """
         if self.dtype == torch.float32:
             with torch.inference_mode():
@@ -353,7 +354,8 @@ class Policy:
     def read(self, prompts: Sequence[Sequence[int]]) -> Context:
         """Read every prompt, given as token ids, and return the context from which responses continue.
 
-        A beginning that all prompts share is read only once, if the model allows that (`counts_tokens`).
+        If all prompts begin with the same tokens, these are read only once. A model that would then give other scores,
+        such as one with a sliding window, reads every prompt in full (`olr_cli.engines.local.probe`).
         """
         return self.read_together(
             prompts, shared_prefix(prompts) if self._counts_tokens else 0
@@ -364,7 +366,8 @@ class Policy:
     ) -> Context:
         """Read prompts whose first `shared` tokens are the same, and return the context from which responses continue.
 
-        The shared tokens are read only once. After them, `empty` positions are left that nothing attends to.
+        The shared tokens are read only once. `empty` is the number of unused positions to leave after them, which no
+        token attends to. A probe leaves some to test the model (`counts_tokens`).
         """
         # A row of the cache: shared tokens | empty positions | padding | the rest of a prompt.
         cache: Any = DynamicCache(config=self.model.config)
@@ -438,11 +441,12 @@ class Policy:
         return logits_BTV
 
     def reads_whole(self, prompts: Sequence[Sequence[int]], response: int) -> bool:
-        """Return whether the update uses `read_whole`, which reads each prompt again with each of its responses.
+        """Return whether the update should use `read_whole`, which reads each prompt again with each of its responses.
 
-        The update always uses `read_whole` with gradient checkpointing, because other passes need a cache. On a GPU the
-        update uses it if no prompt is longer than `response`, the number of response tokens. A causal pass has faster
-        kernels on a GPU, which save more than reading short prompts again costs.
+        `response` is the number of tokens of the longest response. The result is True in two cases. With gradient
+        checkpointing, it is True because all other passes need a cache. On a GPU, it is True if no prompt has more
+        than `response` tokens, because the GPU's faster kernels for causal passes then save more than reading the
+        prompts again costs.
         """
         return self.recomputes or (
             self.device.type == "cuda" and max(map(len, prompts)) <= response

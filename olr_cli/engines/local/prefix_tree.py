@@ -23,7 +23,7 @@ class PrefixTree:
 
     Attributes:
         tokens: token id of each node.
-        depths: position of each node, that is the number of tokens before it in its sequences.
+        depths: for each node, the number of tokens before it in its sequences.
     """
 
     def __init__(self) -> None:

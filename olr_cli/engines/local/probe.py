@@ -31,10 +31,12 @@ They exceed any local window that a configuration does not name, such as the 256
 
 
 def counts_tokens(policy: Policy) -> bool:
-    """Test with a few passes whether scores stay the same if positions between a prompt's tokens are left empty.
+    """Test with a few passes whether attention counts only tokens, so that unused positions between them do not matter.
 
-    If scores stay the same, a beginning that prompts share needs to be read only once. With a sliding window scores
-    change, because the window counts empty positions too.
+    True if scores stay the same with unused positions between a prompt's tokens. A beginning that prompts share then
+    needs to be read only once. False for a model with a sliding window, which counts unused positions too.
+
+    If scores are NaN or infinite, the weights are broken. The result is then True, because sampling reports that.
 
     Raises:
         UserError: the scores depend on later tokens, or on padding before a prompt, or a pass fails.
@@ -62,10 +64,12 @@ def counts_tokens(policy: Policy) -> bool:
 
 @torch.no_grad()
 def _counts_tokens(policy: Policy, kind: str) -> bool:
-    """Return whether scores stay the same if positions between a prompt's tokens are left empty.
+    """Do the test of `counts_tokens`, without turning the exceptions of a failed pass into a UserError.
 
-    `kind` names the model in errors. UserError is raised if scores depend on later tokens or on padding before a
-    prompt.
+    `kind` names the model in errors, with its type of architecture.
+
+    Raises:
+        UserError: the scores depend on later tokens, or on padding before a prompt.
     """
     model = policy.model
     tokens = ordinary_tokens(policy)
@@ -111,7 +115,7 @@ def _counts_tokens(policy: Policy, kind: str) -> bool:
         """Return whether two prompts that are read and continued together get the scores that each gets alone.
 
         The prompts have unequal lengths. Their first `shared` tokens are read once for both, and are followed by
-        `empty` positions.
+        `empty` unused positions.
         """
         context = policy.read_together(prompts, shared, empty)
         logits = [context.logits_BV[:, None]]
@@ -180,7 +184,10 @@ def _distance(scores: Tensor, others: Tensor) -> Tensor:
 
 
 def ordinary_tokens(policy: Policy) -> list[int]:
-    """Return token ids from all over the vocabulary, none of them special, as the text of a probe."""
+    """Return the token ids of a short text for probes, the same in every call for a policy.
+
+    They are spread over the vocabulary, and none is special unless all are.
+    """
     size = min(len(policy.tokenizer), policy.model.get_input_embeddings().weight.shape[0])
     special = {
         *policy.tokenizer.all_special_ids,

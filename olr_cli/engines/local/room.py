@@ -69,9 +69,9 @@ def tokens_to_train(policy: Policy) -> int:
 
 
 def free_memory(policy: Policy) -> int:
-    """Return the free bytes in the part of the GPU's memory that this run may use (`share`).
+    """Return how many more bytes of the GPU's memory this run may use.
 
-    Memory that torch keeps in its cache counts as free.
+    Of all memory, the run may use `share` (room.py). Memory that torch keeps in its cache counts as free.
     """
     free, total = torch.cuda.mem_get_info(policy.device)
     used = torch.cuda.memory_allocated(policy.device)

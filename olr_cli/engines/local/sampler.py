@@ -229,12 +229,12 @@ def _respond(
 def _extend(
     policy: Policy, context: Context, context_rows_B: Tensor, tokens_B: Tensor
 ) -> Tensor:
-    """Append a token to each rollout's row of `context`, and return the row that each rollout continues next.
+    """Append each rollout's next token to its row of `context`, in place, and return the new row of each rollout, (B,).
 
-    `context_rows_B` has the present row of each rollout, and `tokens_B` its next token. Rollouts with equal tokens
-    share a row. Where their tokens differ, the row is split. Rows that no rollout continues are removed when a row is
-    split, or once they are half of all rows. Removing them earlier would cost about as much as it saves, because keys
-    and values have to be moved.
+    `context_rows_B` has the index of the present row of each rollout, and `tokens_B` its next token. Rollouts share a
+    row as long as all their tokens are equal. When the next tokens differ, the row is split. Rows without a rollout are
+    removed when a row is split, or once they are half of all rows. Removing them earlier would cost about as much as it
+    saves, because keys and values have to be moved.
 
         rollout             0    1    2    3
         its row before      r0   r0   r0   r2        r1: all of its rollouts have ended

@@ -56,10 +56,10 @@ def response_statistics(
         self_certainty: whether to compute KL(uniform || pi) of each token's distribution pi.
     """
 
-    def of(logits_NV: Tensor, place: Tensor, tokens: Tensor) -> TokenStatistics:
+    def of(logits_NV: Tensor, row: Tensor, tokens: Tensor) -> TokenStatistics:
         """Return the statistics of tokens, each drawn from one of N rows of logits.
 
-        `place` has the index of each token's row. The statistics have the shape of `place` and `tokens`.
+        `row` has the index of each token's row of logits. It has the shape of `tokens`, and so have the statistics.
         """
         # In float32: the ratios of the update come from these numbers.
         logits_NV = logits_NV.float()
@@ -67,14 +67,14 @@ def response_statistics(
             logits_NV = logits_NV / temperature
         log_pi_NV = torch.log_softmax(logits_NV, dim=-1)
         return TokenStatistics(
-            log_pi_NV[place, tokens],
-            -(log_pi_NV.exp() * log_pi_NV).sum(-1)[place] if entropy else None,
-            self_certainty_of(log_pi_NV)[place] if self_certainty else None,
+            log_pi_NV[row, tokens],
+            -(log_pi_NV.exp() * log_pi_NV).sum(-1)[row] if entropy else None,
+            self_certainty_of(log_pi_NV)[row] if self_certainty else None,
         )
 
     head = policy.model.get_output_embeddings()
     V = head.weight.shape[0]
-    # Only a plain head can be applied to some places at a time.
+    # Only a plain head can be applied to some rows at a time.
     in_pieces = policy.has_plain_head and tokens_PGT.numel() * V > MOST_SCORES
     with policy.precision(), policy.without_head() if in_pieces else nullcontext():
         scores = (
@@ -82,25 +82,25 @@ def response_statistics(
             if policy.reads_trees
             else None
         )
-        states_ND, place_PGT = scores or _scores_of_rows(policy, prompts, tokens_PGT)
+        states_ND, row_PGT = scores or _scores_of_rows(policy, prompts, tokens_PGT)
     if not in_pieces:
-        return of(states_ND, place_PGT, tokens_PGT)
+        return of(states_ND, row_PGT, tokens_PGT)
 
-    def of_hidden(hidden_ND: Tensor, place_M: Tensor, tokens_M: Tensor) -> TokenStatistics:
-        """Return the statistics of M tokens, where `place_M` has the row of hidden states of each token."""
+    def of_hidden(hidden_ND: Tensor, row_M: Tensor, tokens_M: Tensor) -> TokenStatistics:
+        """Return the statistics of M tokens from N rows of hidden states; `row_M` has the index of each token's row."""
         with policy.precision():
             logits_NV = head(hidden_ND)
-        return of(logits_NV, place_M, tokens_M)
+        return of(logits_NV, row_M, tokens_M)
 
     return _in_pieces(
-        of_hidden, states_ND, place_PGT, tokens_PGT, max(1, MOST_SCORES // 4 // V)
+        of_hidden, states_ND, row_PGT, tokens_PGT, max(1, MOST_SCORES // 4 // V)
     )
 
 
 def _in_pieces(
     of: Callable[[Tensor, Tensor, Tensor], TokenStatistics],
     hidden_ND: Tensor,
-    place_PGT: Tensor,
+    row_PGT: Tensor,
     tokens_PGT: Tensor,
     size: int,
 ) -> TokenStatistics:
@@ -109,23 +109,23 @@ def _in_pieces(
     The backward pass computes the logits of each piece again, so only one piece's logits are ever in memory.
 
     Args:
-        of: returns the statistics of tokens. Its arguments are rows of hidden states, the index of each token's row,
-            and the tokens.
+        of: computes the statistics of the tokens of a piece. Its arguments are the piece's rows of hidden states, the
+            index of each token's row, and the tokens.
         hidden_ND: all N rows of hidden states.
-        place_PGT: the row of `hidden_ND` from which each token was drawn.
+        row_PGT: for each token, the index of the row of `hidden_ND` from which it was drawn.
         tokens_PGT: the tokens.
         size: number of rows in a piece.
     """
-    # Sort the tokens by place, so that the tokens of a piece are neighbours.
-    place_M, order_M = place_PGT.flatten().sort(stable=True)
+    # Sort the tokens by row, so that the tokens of a piece are neighbours.
+    row_M, order_M = row_PGT.flatten().sort(stable=True)
     tokens_M = tokens_PGT.flatten()[order_M]
-    starts = torch.arange(0, len(hidden_ND) + size, size, device=place_M.device)
-    bounds = torch.searchsorted(place_M, starts).tolist()
+    starts = torch.arange(0, len(hidden_ND) + size, size, device=row_M.device)
+    bounds = torch.searchsorted(row_M, starts).tolist()
     pieces = [
         checkpoint(
             of,
             hidden_ND[number * size : (number + 1) * size],
-            place_M[first:last] - number * size,
+            row_M[first:last] - number * size,
             tokens_M[first:last],
             use_reentrant=False,
             preserve_rng_state=False,
@@ -145,14 +145,14 @@ def _scores_of_rows(
 ) -> tuple[Tensor, Tensor]:
     """Return N rows of logits, (N, V), and for each response token the row from which it was drawn, (P, G, T).
 
-    Equal responses to a prompt, padding included, may share their rows. Within `Policy.without_head` the rows are
-    hidden states.
+    Two responses to a prompt may share their rows if all their tokens are equal, padding included. Within
+    `Policy.without_head` the rows are hidden states instead of logits.
     """
     P, G, T = tokens_PGT.shape
     if policy.reads_whole(prompts, T):
-        place_PGT = torch.arange(P * G * T, device=policy.device).view(P, G, T)
+        row_PGT = torch.arange(P * G * T, device=policy.device).view(P, G, T)
         with policy.recomputing():
-            return policy.read_whole(prompts, tokens_PGT).flatten(0, 1), place_PGT
+            return policy.read_whole(prompts, tokens_PGT).flatten(0, 1), row_PGT
     prompt_B1 = torch.arange(P, device=policy.device).repeat_interleave(G)[:, None]
     distinct_UT, response_B = torch.unique(
         torch.cat([prompt_B1, tokens_PGT.flatten(0, 1)], dim=1), dim=0, return_inverse=True
@@ -164,8 +164,8 @@ def _scores_of_rows(
     if T > 1:
         later_UTV = policy.extend(context, distinct_UT[:, 1:-1])
         logits_UTV = torch.cat([logits_UTV, later_UTV], dim=1)
-    place_BT = response_B[:, None] * T + torch.arange(T, device=policy.device)
-    return logits_UTV.flatten(0, 1), place_BT.view(P, G, T)
+    row_BT = response_B[:, None] * T + torch.arange(T, device=policy.device)
+    return logits_UTV.flatten(0, 1), row_BT.view(P, G, T)
 
 
 def _scores_of_tree(
@@ -176,8 +176,8 @@ def _scores_of_tree(
 ) -> tuple[Tensor, Tensor] | None:
     """Return N rows of logits, (N, V), and for each response token its row, (P, G, T).
 
-    Beginnings that sequences share are computed only once. Return None if a prompt and its responses make too large a
-    tree. Within `Policy.without_head` the rows are hidden states.
+    Beginnings that sequences share are computed only once. Return None if a prompt and its responses make a tree of
+    more than `_MOST_NODES` nodes. Within `Policy.without_head` the rows are hidden states instead of logits.
 
     A node of the tree is a token, and the logits at a node are those of the token after it. With prompt ab, the
     responses cd and ce need only the logits at b and at c, and those at c once for both:
@@ -190,8 +190,8 @@ def _scores_of_tree(
     trees: list[
         tuple[PrefixTree, list[int]]
     ] = []  # each with the nodes whose scores are needed
-    place_PGT = torch.zeros(P, G, T, dtype=torch.long)
-    places_before = 0
+    row_PGT = torch.zeros(P, G, T, dtype=torch.long)
+    rows_before = 0
     for p, group in enumerate(tokens_PGT.tolist()):
         if not trees or len(trees[-1][0]) >= _FULL_TREE:
             trees.append((PrefixTree(), []))
@@ -203,15 +203,13 @@ def _scores_of_tree(
         ]
         # A dict keeps the nodes in order: their scores come back in this order.
         prompt_nodes = dict.fromkeys(chain.from_iterable(paths))
-        place_of = {
-            node: place for place, node in enumerate(prompt_nodes, start=places_before)
-        }
+        row_of = {node: row for row, node in enumerate(prompt_nodes, start=rows_before)}
         for g, path in enumerate(paths):
-            place_PGT[p, g, : len(path)] = torch.tensor([place_of[node] for node in path])
+            row_PGT[p, g, : len(path)] = torch.tensor([row_of[node] for node in path])
         nodes += prompt_nodes
-        places_before += len(prompt_nodes)
+        rows_before += len(prompt_nodes)
         if len(tree) > _MOST_NODES:
             return None
     with policy.recomputing():
         logits = [policy.read_tree(tree, nodes) for tree, nodes in trees]
-    return torch.cat(logits), place_PGT.to(policy.device)
+    return torch.cat(logits), row_PGT.to(policy.device)
