@@ -204,7 +204,8 @@ def stored_history(path: Path, judge: Judge) -> History:
     `judge` decides which of the stored majority answers mean the same.
 
     Raises:
-        UserError: the run has no complete step, a visit of a prompt is missing, or a file is damaged.
+        UserError: the run has no complete step, the visits of a prompt are not 1, 2, 3, … without a gap, or a file is
+            damaged.
     """
     # Also checks that labels and rollouts belong together, as every other reader does.
     whole_shards([path], "rollouts")
@@ -230,7 +231,7 @@ def stored_history(path: Path, judge: Judge) -> History:
 def _require_all_visits(labels: pl.DataFrame, path: Path) -> None:
     """Raise UserError if the visits of a prompt in `labels` are not 1, 2, … without a gap.
 
-    `path` is the run, for the message. That no visit comes twice must have been checked before (`whole_shards`).
+    `path` is the run, for the message. No visit may come twice in `labels`; `whole_shards` checks this before.
     """
     visit = pl.col("visit")
     of_prompts = labels.group_by("prompt_id").agg(

@@ -33,9 +33,9 @@ _SAME_ARM = UNDECIDING | {
 
 @dataclass(frozen=True)
 class Run:
-    """A stored run: its recipe, what its manifest says, and its tables.
+    """A stored run: its recipe, what its manifest says, and its tables. `read_run` makes it from a run directory.
 
-    If another trainer's log is read as a run, it is in `log`, and there is no run directory.
+    Another trainer's log can be read as a run too. The field `log` then holds the log, and there is no run directory.
     """
 
     path: Path

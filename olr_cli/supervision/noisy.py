@@ -72,9 +72,9 @@ def draw_wrong_answer(wrong: Sequence[tuple[str, int]], draw: NoiseDraw, u: floa
 
     Args:
         wrong: spelling and number of rollouts of each class, sorted by spelling; at least one.
-        draw: ``most_frequent`` takes the class with the most rollouts, ``frequency`` draws with the rollouts as
-            weights, and ``uniform`` draws with equal weights.
-        u: the random number behind the draw, uniform in [0, 1).
+        draw: ``most_frequent`` takes the class with the most rollouts or, on a tie, the one that sorts first.
+            ``frequency`` draws with the numbers of rollouts as weights, and ``uniform`` with equal weights.
+        u: the random number behind the draw, uniform in [0, 1); ``most_frequent`` ignores it.
     """
     if draw == "most_frequent":
         return min(wrong, key=lambda item: (-item[1], item[0]))[0]

@@ -25,9 +25,10 @@ ROUNDING = 1e-2
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """An intrinsic reward: a statistic of the policy that sampled the response, in nats, times `sign` (1 or -1).
+    """Computes a method's intrinsic rewards, which need no label.
 
-    The statistic is a mean over the response's tokens or, if `is_summed`, a sum.
+    The reward of a rollout is `sign` (1 or -1) times a statistic of the policy that sampled the response, in nats. The
+    statistic is a mean over the response's tokens or, if `is_summed`, a sum.
     """
 
     field: str

@@ -219,7 +219,8 @@ MEASURED = tuple(
 class Step:
     """All rollouts of one step, in columns.
 
-    P is the number of prompts, each with one group of rollouts. R is the number of all rollouts.
+    The descriptions of the fields use two lengths. P is the number of prompts, each with one group of rollouts. R is
+    the number of all rollouts.
     """
 
     number: int
@@ -288,7 +289,7 @@ class Step:
             visit: number of the visit, from 1, the same for all prompts.
             prompts: the prompts of the step.
             views: the wordings in which each prompt is rolled out.
-            responses: texts, ordered by prompt, then by view.
+            responses: texts, ordered by prompt, then by view. Those of one prompt and view may have any order.
             statistics: name -> one value per response, in the order of `responses`.
         """
         size = len(responses) // len(prompts)
