@@ -135,6 +135,9 @@ def scan_labels(run: Path) -> pl.LazyFrame:
 
     If somebody resumes the run meanwhile, the steps after its checkpoint are removed. Collecting the frame then raises
     FileNotFoundError, which `explain_removed_shard` turns into a sentence.
+
+    Raises:
+        UserError: no step is complete, a step is missing, or a file is damaged.
     """
     return scan_shards("labels", whole_shards([run], "labels"))
 
@@ -159,6 +162,9 @@ def scan_rollouts(run: Path) -> pl.LazyFrame:
     """Return the rollouts of the steps that are complete now, read lazily.
 
     If somebody resumes the run meanwhile, collecting the frame raises FileNotFoundError.
+
+    Raises:
+        UserError: no step is complete, a step is missing, or a file is damaged.
     """
     return scan_shards("rollouts", whole_shards([run], "rollouts"))
 
@@ -185,6 +191,7 @@ def read_rollout_steps(
         prompts: prompt_ids of the rollouts to read; by default all.
 
     Raises:
+        UserError: no step is complete, a step is missing, or a file is damaged.
         FileNotFoundError: somebody has resumed the run meanwhile, which removes the steps after its checkpoint.
     """
     for shard in whole_shards([run], "rollouts"):

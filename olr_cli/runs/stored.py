@@ -106,8 +106,8 @@ class Run:
     def noise(self) -> str:
         """The noise of the labels and the verifier's errors, as text; empty without noise or errors.
 
-        The text names the kind and the ratio of the noise. If the recipe sets no ratio, the ratio is the share of
-        unverified labels that the training file marks as noise.
+        The text names the kind and the ratio of the noise, such as ``active 0.4``. If the recipe sets no ratio, the
+        ratio is the share of unverified labels that the training file marks as noise.
         """
         noise, verifier = self.recipe.noise, self.recipe.verifier
         if noise is not None and noise.ratio is not None:

@@ -120,7 +120,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         """Release the run. If an error ends an attempt that has begun, note the attempt's status in the manifest.
 
         After a stop on request, the status is ``interrupted``. After any other error, it is the error's attribute
-        `run_status` or, if there is none, ``failed``. The error itself is raised on.
+        `run_status` or, if there is none, ``failed``. The error then propagates to the caller.
         """
         if error is not None and self._is_open:
             # On a full disk even this note may fail; the user should see the first error.

@@ -23,9 +23,9 @@ _ANSWERS = ("answer_class", "answer")
 def wrong_answers(source: Path, prompts: PromptSet) -> dict[str, list[str]]:
     """Return prompt_id -> the different wrong answers to the prompt over all its visits, sorted.
 
-    A rollout is wrong if its stored verdict (``is_correct``) says so. If `source` has no verdicts, the reward decides.
-    If it has no rewards either, all answers are returned, and `proved_wrong` must sort out the right ones. Answers are
-    extracted from the responses only if `source` stores none. Prompts without a wrong answer are left out.
+    A rollout is wrong if its stored verdict (``is_correct``) says so. In a log without verdicts, the reward decides. If
+    neither is known, all answers are returned, and `proved_wrong` must sort out the right ones. Answers are extracted
+    from the responses only if `source` stores none. Prompts without a wrong answer are left out.
 
     Args:
         source: a run directory (its complete steps), or the log of any trainer.

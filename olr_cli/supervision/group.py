@@ -41,14 +41,14 @@ class Group:
     """The wrong label of this visit; None if noise leaves the prompt alone."""
 
     def right(self, label: str | None) -> Collection[str | None]:
-        """Return the answers that match a label; empty if the label is None.
+        """Return the answers to the prompt that match a label; empty if the label is None.
 
         The step's verdicts are kept by label, so the answers to other prompts with the same label may be included.
         """
         return () if label is None else self.grading.right(self.prompt.asked(label))
 
     def wrong(self, label: str) -> Collection[str | None]:
-        """Return the answers that are proved not to match a label; undecided answers are left out.
+        """Return the answers to the prompt that are proved not to match a label; undecided answers are left out.
 
         The step's verdicts are kept by label, so the answers to other prompts with the same label may be included.
         """
@@ -123,10 +123,10 @@ class Group:
         )
 
     def first_majorities(self) -> tuple[str | None, ...]:
-        """Return the majority answer of each view, that is of each wording in which the prompt was rolled out.
+        """Return the majority answer of each view (wording of the prompt), in the order of the views.
 
-        In a tie, the answer that reached the highest count first is the majority. None stands for a view in which no
-        rollout has an answer.
+        In a tie, the answer that reached the highest count first is the majority. If no rollout of a view has an
+        answer, the view gets None.
         """
         # Only here does the order of the rollouts count: everywhere else a shuffled group gives the same label.
         keys = [

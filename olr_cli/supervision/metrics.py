@@ -200,7 +200,7 @@ def step_metrics(
         labels: the step's rows of the labels table.
         rollouts: the step's rows of the rollouts table.
         timeouts: number of answers, and of pairs of label and answer, on which verification gave up.
-        undecided: number of rollouts whose answer is proved neither right nor wrong.
+        undecided: number of rollouts whose answer is proved neither right nor wrong under the effective label.
     """
     label_rows, rollout_rows = (
         pl.DataFrame(pl.from_arrow(table)) for table in (labels, rollouts)

@@ -33,6 +33,7 @@ def _active_label(group: Group, draw: NoiseDraw, seed: int) -> str:
     """Draw one of this visit's answers that are proved wrong (R3).
 
     If no answer is proved wrong, or if the true answer is unknown, return the sentinel, a label that no answer matches.
+    `draw` says how an answer is chosen, and `seed` makes the draw repeatable.
     """
     prompt, vote, true_answer = group.prompt, group.votes[0], group.prompt.true_answer
     if true_answer is None:

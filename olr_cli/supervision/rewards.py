@@ -59,7 +59,7 @@ class Score:
         return [self.sign * score for score in scores]
 
     def _shared_values(self, step: Step, start: int, end: int) -> list[float]:
-        """Return the statistic `field` of a step's rollouts from index `start` up to, but not including, `end`.
+        """Return the reward's statistic for the rollouts from index `start` up to, but not including, `end`.
 
         Equal responses (same text and number of tokens) should have equal values, but rounding makes them differ.
         Values of equal responses that are less than `ROUNDING` apart are all replaced by their mean.

@@ -94,8 +94,8 @@ class Supervisor:
                 rewards).
 
         Raises:
-            ValueError: a group repeats or skips a visit of its prompt, lacks a view (a wording of the prompt), or lacks
-                a statistic that the method's rewards or choice of prompts need. Nothing is recorded then.
+            ValueError: a prompt has two groups, or a group repeats or skips a visit, has other views (wordings of the
+                prompt) than the method, or lacks a statistic that the method needs. Nothing is recorded then.
         """
         self._check(step)
         # `read_ahead` may have verified this step already: its timeouts count as this step's.
@@ -149,7 +149,7 @@ class Supervisor:
     def _check(self, step: Step) -> None:
         """Raise ValueError unless each group is its prompt's next visit and has exactly the method's views.
 
-        A view is a wording in which the prompt is rolled out.
+        A view is a wording in which the prompt is rolled out. A prompt with two groups is an error too.
         """
         if len({prompt.prompt_id for prompt in step.prompts}) < len(step.prompts):
             raise ValueError("a prompt comes twice in one step")
