@@ -64,7 +64,7 @@ def _stop(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _heeded() -> list[signal.Signals]:
-    """Return the signals that ask for a stop, without those that are ignored.
+    """Return which of Ctrl-C, SIGTERM and SIGHUP this process does not ignore.
 
     A shell makes its background processes ignore Ctrl-C, and nohup makes a command ignore SIGHUP.
     """

@@ -139,10 +139,10 @@ def whole_epochs(prompts: Sequence[float]) -> list[int]:
 
 
 def marked_noise(labels: pl.LazyFrame) -> tuple[str, float] | None:
-    """Return the kind of marked noise, and the share of unverified labels that are marked; None if no label is marked.
+    """Return the kind and share of the noise that the training file marks; None if it marks no label.
 
-    The training file marks labels with the kind of their noise. The kind is ``mixed`` if several kinds occur. `labels`
-    is the labels table of a run.
+    The file marks a label with the kind of its noise. The kind is ``mixed`` if several kinds occur. The share is that
+    of the marked labels among the unverified ones, from 0 to 1. `labels` is the labels table of a run.
     """
     # First visits only, so that every prompt counts once.
     first = labels.filter(pl.col("visit") == 1, pl.col("label_source") != "verified")

@@ -84,8 +84,8 @@ def outcomes(run: Path) -> list[tuple[str, str]]:
 def _held_out(lines: list[Metrics]) -> list[tuple[str, str]]:
     """Return held-out accuracy at the first and the last measurement, as pairs of a name and a text.
 
-    There are two pairs: the mean accuracy of single responses, and that of majority answers. Without a second
-    measurement, the list is empty.
+    There are two pairs: the share of right responses, and the share of prompts whose most frequent answer is right.
+    Without a second measurement, the list is empty.
     """
     measured = [line for line in lines if "eval/avg" in line]
     if len(measured) < 2:

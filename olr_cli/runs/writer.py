@@ -187,7 +187,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     ) -> tuple[pa.Table, pa.Table]:
         """Store a complete step. `labels` and `rollouts` are the columns of both tables, as name -> values.
 
-        The labels are written last.
+        The labels are written last, so a step that has labels is complete.
 
         Returns:
             The labels and the rollouts as stored.

@@ -80,8 +80,8 @@ def _of_run(run: Path) -> pl.DataFrame:
 def _of_log(source: Path, prompts: PromptSet) -> pl.DataFrame:
     """Return one row per rollout of a trainer's log.
 
-    If a prompt of the log asks the same question as one of `prompts`, its rows get the prompt_id of the latter. The
-    other columns are there only if the log has them:
+    The column prompt_id names the prompt. Where the log asks the same question as one of `prompts`, it is that prompt's
+    id. The following columns are there only if the log has them:
 
     - answer_class, answer: the answer; answer_class has one spelling for all answers that mean the same.
     - is_correct: whether the answer is right by the true answer.
