@@ -46,8 +46,9 @@ def write_checkpoint(
 ) -> None:
     """Write the checkpoint after `step` steps, then remove old ones.
 
-    `fill` writes the files into the folder that it receives. This folder gets the checkpoint's name only when it is
-    whole. The newest `keep` checkpoints stay, and the one with the highest validation accuracy.
+    `fill` writes the files into the folder that it receives, which has a temporary name. The folder gets the
+    checkpoint's name after all files are on the disk. The newest `keep` checkpoints stay, and the one with the highest
+    validation accuracy.
     """
     target = checkpoint_path(run, step)
     temporary = target.with_name(f".{target.name}.tmp")

@@ -216,9 +216,12 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def start_day(path: Path) -> date:
-    """Return the day on which a run began, from its manifest; raise UserError if the manifest names none.
+    """Return the day on which a run began, from its manifest.
 
-    A chat template that writes the date gets this day, so that prompts are the same after a resume.
+    Chat templates that write a date get this day. A resume on another day thus makes the same prompts.
+
+    Raises:
+        UserError: the manifest names no day, is missing or damaged, or a newer olr wrote it.
     """
     manifest = read_manifest(path)
     try:

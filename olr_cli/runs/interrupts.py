@@ -64,7 +64,7 @@ def _stop(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _heeded() -> list[signal.Signals]:
-    """Return the signals that ask for a stop, without those that are ignored.
+    """Return which of Ctrl-C, SIGTERM and SIGHUP this process does not ignore.
 
     A shell makes its background processes ignore Ctrl-C, and nohup makes a command ignore SIGHUP.
     """
@@ -92,9 +92,9 @@ def drop_output(*streams: int) -> None:
 
 
 class StopRequest:
-    """Remembers the first signal, so that the run can stop after the current step.
+    """Remembers the first Ctrl-C, SIGTERM or SIGHUP, so that the run can stop after the current step.
 
-    If Ctrl-C comes after the first signal, `Stopped` is raised at once. `stop_requests` installs the handler.
+    A later Ctrl-C raises `Stopped` at once. `stop_requests` makes this object and installs its signal handler.
     """
 
     def __init__(self, tell: Callable[[], None] | None = None) -> None:

@@ -184,9 +184,10 @@ def _cells(run: RunEntry) -> list[str]:
 
 
 def _entry(path: Path, folder: Path) -> RunEntry:
-    """Read the run at `path`, which was found in the searched `folder`.
+    """Read the run at `path`, which was found at or below `folder`.
 
-    If the run cannot be read, the entry has a `problem` and no facts but its path and size.
+    The run is named by its path relative to `folder`. If it cannot be read, the entry says why in `problem`, and has
+    only the name, path and size.
     """
     entry = RunEntry(
         path.name if path == folder else os.path.relpath(path, folder),

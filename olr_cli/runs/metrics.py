@@ -51,8 +51,8 @@ def read_metrics(run: Path, having: str = "") -> list[Metrics]:
 def _whole_lines(file: Path, having: str = "") -> Iterator[dict[str, Any]]:
     """Yield the complete lines of metrics.jsonl as dicts, nulls included.
 
-    A last line that a kill cut off is left out. If `having` names a metric, most lines without it are skipped unparsed,
-    to save time. The caller must drop those that remain.
+    A last line that a kill cut off is left out. If `having` names a metric, most lines without this metric are skipped
+    unparsed, to save time. Some of them may still be yielded, so the caller must check each line for the metric.
 
     Raises:
         UserError: any other line is damaged.
@@ -151,7 +151,7 @@ class MetricsTail:
 
 
 class Stopwatch:
-    """Measures how long a step takes, in all and in each named part. The time runs from when the object is made."""
+    """Measures how long a step takes, in all and in each named part. Make one at the beginning of each step."""
 
     def __init__(self) -> None:
         self._began = time.perf_counter()

@@ -106,9 +106,9 @@ class _EpochProgress(Progress):
         )
 
     def is_time(self, seconds: float) -> bool:
-        """Return whether the display may change again, that is whether its last change was at least `seconds` ago.
+        """Return whether the display last changed at least `seconds` ago. If so, the caller may change it again.
 
-        If so, this call counts as a change.
+        A call that returns True counts as a change.
         """
         now = time.monotonic()
         is_time = now - self._said >= seconds
@@ -254,8 +254,8 @@ class _Column:
     def cell(self, value: float) -> str:
         """Return the text of a value in this column.
 
-        A share is shown in percent. Any other number has the column's number of decimals, but fewer if it would
-        otherwise have more than four digits.
+        A share is shown in percent. Any other number has the column's number of decimals, or fewer if that would give
+        it more than four digits.
         """
         if self.decimals is None:
             return f"{value:.0%}"
@@ -352,7 +352,8 @@ def choose_progress(*, as_json: bool, layout: Layout = TRAINING) -> Progress:
 def headline(lines: Sequence[Metrics]) -> str:
     """Return the results of a run's last epoch in one line, given the lines of its metrics.jsonl (at least one).
 
-    The results are held-out accuracy, right majorities on noisy prompts and wrong labels. Unknown ones are left out.
+    The results are three percentages: held-out accuracy, noisy prompts whose majority is right, and prompts with a
+    wrong label. Unknown ones are left out.
     """
     epoch = [line for line in lines if line["epoch"] == lines[-1]["epoch"]]
     values = {
@@ -368,9 +369,9 @@ def headline(lines: Sequence[Metrics]) -> str:
 def of_epoch(name: str, steps: Sequence[Metrics]) -> float | None:
     """Return a metric's mean over an epoch, given the metrics of each of its steps; None if no step has the metric.
 
-    The value of a step is a mean over some of its prompts. The number of these prompts is the step's weight. For
-    example, accuracy on noisy prompts is weighted by the number of noisy prompts. A held-out metric (``eval/…``) is not
-    averaged; its latest value is returned.
+    A held-out metric (``eval/…``) is not averaged; its latest value is returned. Any other metric is weighted by the
+    number of prompts that it covers in each step. For example, accuracy on noisy prompts is weighted by the number of
+    noisy prompts.
     """
     measured = [metrics for metrics in steps if name in metrics]
     if measured and name.startswith("eval/"):

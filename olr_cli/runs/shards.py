@@ -175,14 +175,13 @@ def run_number(shards: Iterable[Shard]) -> pl.Expr:
 def whole_shards(runs: Sequence[Path], table: str) -> tuple[Shard, ...]:
     """Return the shards (files) of a table for all complete steps of the runs, after checking that they are whole.
 
-    The order is that of `runs`, then of the steps. `table` is ``labels`` or ``rollouts``. For ``rollouts``, both tables
-    must have the same visits at each step. If a resume removes a shard meanwhile, all steps are listed and checked
-    again.
+    The order is that of `runs`, then of the steps. `table` is ``labels`` or ``rollouts``. If a resume removes a shard
+    meanwhile, all steps are listed and checked once more.
 
     Raises:
         UserError: a run has no complete step, a step is missing, or a shard is damaged or does not belong to its run or
-            step.
-        FileNotFoundError: a shard was removed in the second attempt too.
+            step. For ``rollouts``, also: a step's rollouts and labels are not of the same visits.
+        FileNotFoundError: a shard was removed during the second check too.
     """
     try:
         return _check_steps(runs, table)
@@ -199,7 +198,7 @@ def _check_steps(runs: Sequence[Path], table: str) -> tuple[Shard, ...]:
 
     Raises:
         UserError: a run has no complete step, a step is missing, or a shard is damaged or does not belong to its run or
-            step. For ``rollouts``, also: the two tables have different visits at a step.
+            step. For ``rollouts``, also: a step's rollouts and labels are not of the same visits.
         FileNotFoundError: a shard has been removed since it was listed.
     """
     steps = {run: _complete_steps(run) for run in runs}
@@ -240,6 +239,10 @@ def _check_shards(steps: Mapping[Path, list[int]], table: str) -> tuple[Shard, .
     """Check the file of each shard of `table`, and return the shards in the order of runs and steps.
 
     `steps` maps each run directory to the run's complete steps.
+
+    Raises:
+        UserError: a file is damaged, of another table or run, or of a version that this olr does not read.
+        FileNotFoundError: a file has been removed.
     """
     shards = []
     for run, complete in steps.items():
@@ -393,9 +396,9 @@ def _metadata(shard: Path) -> dict[str, str]:
 # Cached, because all shards of a run have the same schema.
 @lru_cache(maxsize=64)
 def _written_columns(schema: str) -> tuple[str, ...]:
-    """Return the columns that a shard was written with, given the schema that Arrow stores in its metadata, in base64.
+    """Return the names of the columns that a shard was written with; empty if `schema` cannot be read.
 
-    The result is empty if the schema cannot be read.
+    `schema` is the value of ``ARROW:schema`` in the shard's metadata: an Arrow schema in base64.
     """
     try:
         return tuple(pa.ipc.read_schema(pa.py_buffer(b64decode(schema))).names)
@@ -418,10 +421,15 @@ def explain_removed_shard(error: FileNotFoundError) -> str | None:
 
 
 def explain_damage(error: BaseException, places: Iterable[Path]) -> str | None:
-    """Return a sentence for the user if an error comes from a damaged shard in a run at or below `places`, else None.
+    """Return a sentence that names the damaged shard behind an error, or None if no shard is found damaged.
 
     A shard damaged in the middle is noticed only when its rows are decoded, and the decoder's error names no file. To
-    find the file, this function reads every shard completely, which may take long.
+    find the file, this function reads the shards of all runs completely, one by one, which may take long. Errors that
+    no decoder raises give None at once.
+
+    Args:
+        error: what was raised while runs were read.
+        places: run directories, or folders with runs below them.
     """
     # pyarrow raises some decoding errors as OSError, but without the system's error number.
     is_of_system = isinstance(error, OSError) and error.errno is None

@@ -135,6 +135,9 @@ def scan_labels(run: Path) -> pl.LazyFrame:
 
     If somebody resumes the run meanwhile, the steps after its checkpoint are removed. Collecting the frame then raises
     FileNotFoundError, which `explain_removed_shard` turns into a sentence.
+
+    Raises:
+        UserError: no step is complete, a step is missing, or a file is damaged.
     """
     return scan_shards("labels", whole_shards([run], "labels"))
 
@@ -159,6 +162,9 @@ def scan_rollouts(run: Path) -> pl.LazyFrame:
     """Return the rollouts of the steps that are complete now, read lazily.
 
     If somebody resumes the run meanwhile, collecting the frame raises FileNotFoundError.
+
+    Raises:
+        UserError: no step is complete, a step is missing, or a file is damaged.
     """
     return scan_shards("rollouts", whole_shards([run], "rollouts"))
 
@@ -185,6 +191,7 @@ def read_rollout_steps(
         prompts: prompt_ids of the rollouts to read; by default all.
 
     Raises:
+        UserError: no step is complete, a step is missing, or a file is damaged.
         FileNotFoundError: somebody has resumed the run meanwhile, which removes the steps after its checkpoint.
     """
     for shard in whole_shards([run], "rollouts"):
@@ -204,7 +211,8 @@ def stored_history(path: Path, judge: Judge) -> History:
     `judge` decides which of the stored majority answers mean the same.
 
     Raises:
-        UserError: the run has no complete step, a visit of a prompt is missing, or a file is damaged.
+        UserError: the run has no complete step, the visits of a prompt are not 1, 2, 3, … without a gap, or a file is
+            damaged.
     """
     # Also checks that labels and rollouts belong together, as every other reader does.
     whole_shards([path], "rollouts")
@@ -230,7 +238,7 @@ def stored_history(path: Path, judge: Judge) -> History:
 def _require_all_visits(labels: pl.DataFrame, path: Path) -> None:
     """Raise UserError if the visits of a prompt in `labels` are not 1, 2, … without a gap.
 
-    `path` is the run, for the message. That no visit comes twice must have been checked before (`whole_shards`).
+    `path` is the run, for the message. No visit may come twice in `labels`; `whole_shards` checks this before.
     """
     visit = pl.col("visit")
     of_prompts = labels.group_by("prompt_id").agg(

@@ -33,9 +33,9 @@ _SAME_ARM = UNDECIDING | {
 
 @dataclass(frozen=True)
 class Run:
-    """A stored run: its recipe, what its manifest says, and its tables.
+    """A stored run: its recipe, what its manifest says, and its tables. `read_run` makes it from a run directory.
 
-    If another trainer's log is read as a run, it is in `log`, and there is no run directory.
+    Another trainer's log can be read as a run too. The field `log` then holds the log, and there is no run directory.
     """
 
     path: Path
@@ -106,8 +106,8 @@ class Run:
     def noise(self) -> str:
         """The noise of the labels and the verifier's errors, as text; empty without noise or errors.
 
-        The text names the kind and the ratio of the noise. If the recipe sets no ratio, the ratio is the share of
-        unverified labels that the training file marks as noise.
+        The text names the kind and the ratio of the noise, such as ``active 0.4``. If the recipe sets no ratio, the
+        ratio is the share of unverified labels that the training file marks as noise.
         """
         noise, verifier = self.recipe.noise, self.recipe.verifier
         if noise is not None and noise.ratio is not None:
@@ -139,10 +139,10 @@ def whole_epochs(prompts: Sequence[float]) -> list[int]:
 
 
 def marked_noise(labels: pl.LazyFrame) -> tuple[str, float] | None:
-    """Return the kind of marked noise, and the share of unverified labels that are marked; None if no label is marked.
+    """Return the kind and share of the noise that the training file marks; None if it marks no label.
 
-    The training file marks labels with the kind of their noise. The kind is ``mixed`` if several kinds occur. `labels`
-    is the labels table of a run.
+    The file marks a label with the kind of its noise. The kind is ``mixed`` if several kinds occur. The share is that
+    of the marked labels among the unverified ones, from 0 to 1. `labels` is the labels table of a run.
     """
     # First visits only, so that every prompt counts once.
     first = labels.filter(pl.col("visit") == 1, pl.col("label_source") != "verified")

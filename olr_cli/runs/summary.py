@@ -55,8 +55,8 @@ def run_summary(run: Path) -> Answer:
 def outcomes(run: Path) -> list[tuple[str, str]]:
     """Return the outcomes of a run as pairs of a name and a text; unknown outcomes are left out.
 
-    They are the held-out accuracy before and after training, how often labels were replaced, how often the replacement
-    was right, and the share of wrong labels in the last whole epoch.
+    They are the held-out accuracy at its first and last measurement, how often labels were replaced, how often the
+    replacement was right, and the share of wrong labels in the last whole epoch.
     """
     # Read without the texts, which would be most of a large run's memory.
     counted = {
@@ -84,7 +84,8 @@ def outcomes(run: Path) -> list[tuple[str, str]]:
 def _held_out(lines: list[Metrics]) -> list[tuple[str, str]]:
     """Return held-out accuracy at the first and the last measurement, as pairs of a name and a text.
 
-    Empty if there are fewer than two measurements.
+    There are two pairs: the share of right responses, and the share of prompts whose most frequent answer is right.
+    Without a second measurement, the list is empty.
     """
     measured = [line for line in lines if "eval/avg" in line]
     if len(measured) < 2:

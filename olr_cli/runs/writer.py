@@ -120,7 +120,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         """Release the run. If an error ends an attempt that has begun, note the attempt's status in the manifest.
 
         After a stop on request, the status is ``interrupted``. After any other error, it is the error's attribute
-        `run_status` or, if there is none, ``failed``.
+        `run_status` or, if there is none, ``failed``. The error then propagates to the caller.
         """
         if error is not None and self._is_open:
             # On a full disk even this note may fail; the user should see the first error.
@@ -153,8 +153,8 @@ class RunWriter(AbstractContextManager["RunWriter"]):
 
         Args:
             after: number of steps that are complete already.
-            facts: facts about this process, such as device and threads, by key of the manifest. They are kept with the
-                attempt, and they replace those of the last attempt at the manifest's top level.
+            facts: facts about this process, such as device and threads, by key of the manifest. The manifest gets them
+                twice: in the entry of this attempt, and at the top level, in place of the last attempt's facts.
             data: the manifest's entry about the data sets, which is the same in every attempt. By default, it describes
                 the prompts received so far.
         """
@@ -187,7 +187,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     ) -> tuple[pa.Table, pa.Table]:
         """Store a complete step. `labels` and `rollouts` are the columns of both tables, as name -> values.
 
-        The labels are written last.
+        The labels are written last, so a step that has labels is complete.
 
         Returns:
             The labels and the rollouts as stored.
@@ -210,8 +210,8 @@ class RunWriter(AbstractContextManager["RunWriter"]):
 
         Args:
             prompts: prompts that have arrived; those that came before are skipped.
-            mark: adds the user's verified labels to prompts. These labels are not written into the file. They only
-                change the digest of the data in the manifest.
+            mark: function that returns the prompts with the user's verified labels. The file gets the prompts without
+                these labels; only the digest of the data in the manifest covers them.
         """
         new = [prompt for prompt in prompts if prompt.prompt_id not in self.prompts]
         if not new:
@@ -224,8 +224,9 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     def read_prompts(self, mark: Mark) -> None:
         """Read the run's file of prompts, which earlier attempts have written, into `self.prompts`.
 
-        A last line that a kill cut off is removed from the file. Without a file, nothing happens. `mark` adds the
-        user's verified labels to prompts; these labels only change the digest of the data.
+        A last line that a kill cut off is removed from the file. Without a file, nothing happens. `mark` is a function
+        that returns prompts with the user's verified labels. `self.prompts` gets the prompts without these labels; only
+        the digest of the data covers them.
         """
         file = self.path / PROMPTS
         if not file.exists():
@@ -292,7 +293,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     def _end(self, status: Status, **facts: Any) -> None:
         """Note the end of the attempt in the manifest; `facts` are more entries of the manifest.
 
-        If the attempt had to work around limits of the file system, they are noted too.
+        Limits of the file system that the attempt had to work around are noted too.
         """
         self._is_open = False
         manifest = read_manifest(self.path)
@@ -315,7 +316,8 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     def _add(self, prompts: Sequence[Prompt], mark: Mark) -> None:
         """Add prompts to `self.prompts`, and to the digest of the data.
 
-        `mark` adds the user's verified labels to the prompts before they go into the digest.
+        `mark` is a function that returns the prompts with the user's verified labels. Only the digest covers these
+        labels.
         """
         self.prompts |= {prompt.prompt_id: prompt for prompt in prompts}
         for marked in mark(prompts):

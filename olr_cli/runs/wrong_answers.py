@@ -23,9 +23,9 @@ _ANSWERS = ("answer_class", "answer")
 def wrong_answers(source: Path, prompts: PromptSet) -> dict[str, list[str]]:
     """Return prompt_id -> the different wrong answers to the prompt over all its visits, sorted.
 
-    Whether a rollout is right is known from its stored verdict (``is_correct``) or, if `source` has no verdicts, from
-    its reward. Without verdicts and rewards, all answers are returned, and `proved_wrong` must find the wrong ones. A
-    stored answer is preferred to one extracted from the response. Prompts without a wrong answer are left out.
+    A rollout is wrong if its stored verdict (``is_correct``) says so. In a log without verdicts, the reward decides. If
+    neither is known, all answers are returned, and `proved_wrong` must sort out the right ones. Answers are extracted
+    from the responses only if `source` stores none. Prompts without a wrong answer are left out.
 
     Args:
         source: a run directory (its complete steps), or the log of any trainer.
@@ -80,9 +80,12 @@ def _of_run(run: Path) -> pl.DataFrame:
 def _of_log(source: Path, prompts: PromptSet) -> pl.DataFrame:
     """Return one row per rollout of a trainer's log.
 
-    The columns are prompt_id and, as far as the log has them, answers and the verdicts on them (is_correct, by the true
-    answer, and is_rewarded, by the reward). If one of `prompts` asks the same question as a prompt of the log, the rows
-    get its prompt_id.
+    The column prompt_id names the prompt. Where the log asks the same question as one of `prompts`, it is that prompt's
+    id. The following columns are there only if the log has them:
+
+    - answer_class, answer: the answer; answer_class has one spelling for all answers that mean the same.
+    - is_correct: whether the answer is right by the true answer.
+    - is_rewarded: whether the rollout was rewarded.
     """
     extractor = default_extractor(prompts.prompts[0].data_source)
     log = read_log(
@@ -106,8 +109,8 @@ def proved_wrong(
     An answer is chosen if the grader can parse it and it is proved to differ from the prompt's label. The labels of
     `prompts` are taken to be true. Of answers that mean the same, the spelling that sorts first is returned.
 
-    Other graders may read the file too. An answer is therefore refused if another grader may call any of its spellings
-    right.
+    Other graders may read the file too. An answer is therefore refused if another grader may accept it, or an answer
+    that means the same, as right.
 
     Args:
         answers: prompt_id -> answers to the prompt.

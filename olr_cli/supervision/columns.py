@@ -118,8 +118,10 @@ class ColumnSupervisor:
             first appear in `rollouts`.
 
         Raises:
-            KeyError: a rollout's prompt_id is unknown.
-            ValueError: a visit of a prompt is missing, or comes twice. The history then stays as it was.
+            KeyError: `prompts` lacks a rollout's prompt_id.
+            ValueError: the visits of a prompt do not continue its earlier ones as 1, 2, 3, …
+
+        After an error, the history is as it was before the call.
         """
         # Rechunk, because every stored step is a chunk of its own, and some expressions are slow on many chunks.
         visits, answers = _visits(rollouts.rechunk(), self._prompts)
@@ -145,13 +147,17 @@ class ColumnSupervisor:
         return labels
 
     def _texts(self, answers: pl.Series) -> pl.DataFrame:
-        """Assign numbers, from 0, to the distinct answers and to the classes of answers that mean the same (R7).
+        """Give a number to each distinct answer, and one to each class of answers that mean the same (R7).
 
-        Nulls in `answers` are left out.
+        Both count from 0. Nulls in `answers` are left out.
 
         Returns:
-            One row per distinct text, sorted by text. The columns are text, answer (the number of the text), key (the
-            number of its class) and is_read (whether the grader could parse the text).
+            One row per distinct answer, sorted by text. The columns are:
+
+            - text: the answer as text.
+            - answer: number of the answer.
+            - key: number of its class.
+            - is_read: whether the grader could parse the text.
         """
         texts = answers.drop_nulls().unique().sort()
         keys = self._judge.keys(texts.to_list())
@@ -164,16 +170,16 @@ class ColumnSupervisor:
         return pl.DataFrame(columns).with_row_index("answer")
 
     def _matches(self, pairs: pl.DataFrame, gold: str, answer: str) -> pl.Series:
-        """Return for each row whether its answer matches its label (R7). The label may also be a true answer.
+        """Return for each row of `pairs` whether its answer matches its label (R7).
 
-        The value is null if the judge cannot decide, if one of the two texts is null, or if the label is a placeholder
-        such as ``N/A``.
+        The value is null if the judge cannot decide, if the answer or the label is null, or if the label is a
+        placeholder such as ``N/A``.
 
         Args:
-            pairs: one row per pair, with a column of labels, one of answers, and in_percent (whether the question asks
-                for a percentage).
-            gold: name of the column of labels.
-            answer: name of the column of answers.
+            pairs: one row per pair of label and answer. Its Boolean column in_percent says whether the question asks
+                for a percentage.
+            gold: name of the column of `pairs` that holds the labels, or true answers in place of labels.
+            answer: name of the column of `pairs` that holds the answers.
         """
         pairs = pairs.select("in_percent", gold=gold, answer=answer)
         # Compare plain numbers as texts, as the judge does first: most pairs never reach the judge.
@@ -275,14 +281,13 @@ class ColumnSupervisor:
         )
 
     def _with_labels(self, visits: pl.DataFrame) -> pl.DataFrame:
-        """Add the label that each visit has unless the majority replaces it, and whether the majority does so (R14,
-        R15).
+        """Add each visit's label before any replacement, and whether the majority then replaces it (R14, R15).
 
         Returns:
             `visits` with three more columns:
 
             - label: the label before any replacement; null for none.
-            - label_source: where this label comes from, such as ``noisy``; ``none`` if there is no label.
+            - label_source: where this label comes from: ``verified``, ``noisy``, ``given``, ``sentinel`` or ``none``.
             - is_selected: whether the majority replaces this label.
         """
         is_marked = pl.col("noise_type") != "clean"
@@ -313,12 +318,17 @@ def _visits(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Group rollouts by prompt and visit, and list the answers of each group.
 
+    Args:
+        rollouts: one row per rollout, with the columns prompt_id, visit, step and answer.
+        prompts: one row per prompt, with its number in the column prompt and its attributes (`_PROMPT`).
+
     Returns:
         Two frames:
 
-        - One row per visit, with the columns group (number of the row), visit, step, rollouts (K), answered (number of
-          rollouts with an answer) and those of `prompts`.
-        - One row per rollout with an answer, with the columns group (number of its visit) and text (the answer).
+        - One row per visit, in the order of `rollouts`. The columns are group (number of the row), visit, step,
+          rollouts (K), answered (number of rollouts with an answer) and all columns of `prompts`.
+        - One row per rollout with an answer. The columns are group (the row of its visit in the first frame) and text
+          (the answer).
 
     Raises:
         KeyError: a prompt_id is not in `prompts`.
@@ -342,21 +352,22 @@ def _visits(
     return visits, answers.select("group", "text")
 
 
-def _rank(count: Any, answer: Any, answers: int) -> Any:
-    """Return one number per answer, such that larger numbers mean more votes.
+def _rank(count: Any, answer: Any, limit: int) -> Any:
+    """Return one rank per answer: the more votes, the higher the rank.
 
-    Of answers with equal votes, the one whose text sorts first has the largest number.
+    Of answers with equal votes, the one whose text sorts first has the highest rank.
 
     Args:
         count: votes of each answer, as an integer array or a polars expression.
-        answer: number of each answer, of the same type as `count`. Answers are numbered from 0, sorted by text.
-        answers: a number that is larger than every answer's number.
+        answer: number of each answer, of the same type as `count`. Answers are numbered from 0 in the order of their
+            texts.
+        limit: any integer above all answers' numbers.
 
     Returns:
-        The numbers, of the same type as `count`.
+        The ranks, all different, of the same type as `count`.
     """
     # One number in place of two sort keys: 3 answers with counts 2, 2, 1 get 8, 7, 3.
-    return count * answers + (answers - 1 - answer)
+    return count * limit + (limit - 1 - answer)
 
 
 def _classes(spellings: pl.DataFrame, texts: pl.DataFrame) -> pl.DataFrame:
@@ -384,10 +395,10 @@ def _with_majorities(visits: pl.DataFrame, classes: pl.DataFrame) -> pl.DataFram
 
         - majority_answer: the most frequent spelling of the majority's class.
         - majority_key: the number of the class.
-        - majority_count: the rollouts in the class.
-        - pass_rate: their share of all rollouts.
+        - majority_count: number of rollouts in the class.
+        - pass_rate: majority_count divided by the number of the visit's rollouts.
 
-        On a tie, or if nobody answered, the first two are null, and the last two are 0.
+        On a tie, or if no rollout has an answer, majority_answer and majority_key are null, and the other two are 0.
     """
     leaders = classes.filter(pl.col("votes") == pl.col("votes").max().over("group"))
     majorities = leaders.filter(pl.len().over("group") == 1).select(
@@ -399,10 +410,11 @@ def _with_majorities(visits: pl.DataFrame, classes: pl.DataFrame) -> pl.DataFram
 
 
 def _past_rows(visits: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per visit, in the format in which earlier visits are kept (`_PAST`).
+    """Return one row for each row of `visits`, with the columns of `_PAST`, in which earlier visits are kept as sums.
 
-    The columns are prompt (number of the prompt), text (the majority answer; null without a majority), rollouts (K),
-    visits (always 1), count (rollouts in the majority's class) and moment (visit number times count).
+    Here, every sum covers one visit. The columns are prompt (number of the prompt), text (the majority answer; null
+    without a majority), rollouts (K), visits (always 1), count (rollouts in the majority's class) and moment (visit
+    number times count).
     """
     count = pl.col("majority_count")
     sums = {"visits": pl.lit(1), "count": count, "moment": pl.col("visit") * count}
@@ -452,14 +464,15 @@ class _Running:
 def _with_history(
     visits: pl.DataFrame, rows: pl.DataFrame, texts: pl.DataFrame, recipe: Recipe
 ) -> pl.DataFrame:
-    """Add to each visit its slope and its prompt's historical majority (R11 to R13). Both include this visit.
+    """Add to each visit its slope and its prompt's historical majority (R11 to R13).
 
-    The historical majority is the class of answers that was the prompt's majority most often.
+    The historical majority is the class of answers that was the prompt's majority most often. Both results cover the
+    prompt's visits up to and including this one.
 
     Args:
         visits: one row per visit, with its majority.
-        rows: sums over visits, with the columns of `_PAST`. First come sums over the visits of earlier blocks. Then
-            comes one row for each row of `visits`, in the same order.
+        rows: the columns of `_PAST`. The first rows hold sums over the visits of earlier blocks. The last rows
+            correspond one to one to the rows of `visits`.
         texts: one row per distinct answer, with its number and that of its class (`ColumnSupervisor._texts`).
         recipe: sets the slope threshold.
 
@@ -469,12 +482,13 @@ def _with_history(
         - slope: by how much the majority's pass rate rises per visit.
         - is_steep: whether the slope exceeds the threshold.
         - historical_key: the number of the historical majority's class.
-        - spelled_before: the spelling that this class had most often as the majority.
+        - spelled_before: a spelling of this class. A visit with this class as majority stores one spelling of it, and
+          this is the spelling stored most often.
 
         historical_key and spelled_before are null on a tie, or before the first majority.
 
     Raises:
-        ValueError: a visit of a prompt is missing, or comes twice.
+        ValueError: the visits of a prompt are not numbered 1, 2, 3, … without gap or repetition.
     """
     of_prompt = _Running(_integers(rows["prompt"]))
     rows = rows.with_columns(number=of_prompt.sum(_integers(rows["visits"])))
@@ -508,8 +522,8 @@ def _with_historical_majority(visits: pl.DataFrame, classes: pl.DataFrame) -> pl
         `visits` with two more columns:
 
         - is_consistent: whether the visit's majority is the historical majority; false if one of them is missing.
-        - historical_majority: the most frequent spelling of the historical majority at this visit. If no rollout of the
-          visit is in that class, it is the text in the column spelled_before. Null without a historical majority.
+        - historical_majority: a spelling of the historical majority; null if there is none. It is the most frequent
+          spelling at this visit or, if no rollout of the visit is in that class, the value of spelled_before.
     """
     here = classes.select("group", historical_key="key", spelled_here="text")
     keys = ["group", "historical_key"]
@@ -532,14 +546,19 @@ def _historical_majorities(
     """Find for each row the class of answers that was its prompt's majority most often up to this row (R13).
 
     Args:
-        rows: sums over visits, with the columns of `_PAST`. First come sums over the visits of earlier blocks. Then
-            comes one row for each later visit, in order.
+        rows: the columns of `_PAST`. The first rows hold sums over the visits of earlier blocks. Each of the last rows
+            holds one visit of the current block, oldest first.
         of_prompt: computes running sums over the rows of the same prompt.
         texts: one row per distinct answer, with its number and that of its class (`ColumnSupervisor._texts`).
 
     Returns:
-        One row per row of `rows`. The columns are historical_key (the number of the class) and spelled_before (the
-        spelling that the class had most often as the majority). They are null on a tie, or before the first majority.
+        One row for each row of `rows`, with two columns:
+
+        - historical_key: the number of the class.
+        - spelled_before: the most frequent text among the prompt's rows of this class, counted in visits. If two texts
+          are equally frequent, it is the one that sorts first.
+
+        Both are null on a tie of classes, or before the first majority.
     """
     # Rows without a majority get a number of their own, above those of all answers and keys.
     none = len(texts)
@@ -569,13 +588,15 @@ def _historical_majorities(
 
 
 def _slope_ratios(rows: pl.DataFrame, of_prompt: _Running) -> list[tuple[int, int]]:
-    """Return for each row the slope of its prompt's pass rates up to this row, as (numerator, denominator).
+    """Return for each row the slope of the majority's pass rate over its prompt's visits up to this row.
 
-    It is the exact least-squares slope. With fewer than two visits it is (0, 1).
+    Each slope is a pair (numerator, denominator). It is the exact least-squares slope, or (0, 1) with fewer than two
+    visits.
 
     Args:
-        rows: as in `_historical_majorities`: sums over visits, with the columns of `_PAST`. One more column,
-            ``number``, says how many visits the prompt has had up to this row.
+        rows: the columns of `_PAST` and, in the column number, how many visits the prompt has had up to this row. The
+            first rows hold sums over the visits of earlier blocks. Each of the last rows holds one visit of the current
+            block, oldest first.
         of_prompt: computes running sums over the rows of the same prompt.
     """
     scale = math.lcm(*rows["rollouts"].unique())

@@ -17,7 +17,8 @@ from olr_cli.supervision.visit import Label, Visit
 class Group:
     """The rollouts of one prompt at one visit, with their answers, votes and verdicts, and the prompt's past.
 
-    The label is decided from these facts. `record` then writes the label and the facts into a row of the labels table.
+    `Supervisor` makes one per prompt of a step, and decides the label from these facts. `record` then returns the row
+    of the labels table.
     """
 
     step: Step
@@ -40,24 +41,23 @@ class Group:
     """The wrong label of this visit; None if noise leaves the prompt alone."""
 
     def right(self, label: str | None) -> Collection[str | None]:
-        """Return the answers that match a label; empty if the label is None.
+        """Return the answers to the prompt that match a label; empty if the label is None.
 
-        Answers to other prompts of the step may be among them, if these prompts have the same label.
+        The step's verdicts are kept by label, so the answers to other prompts with the same label may be included.
         """
         return () if label is None else self.grading.right(self.prompt.asked(label))
 
     def wrong(self, label: str) -> Collection[str | None]:
-        """Return the answers that are proved not to match a label; undecided answers are left out.
+        """Return the answers to the prompt that are proved not to match a label; undecided answers are left out.
 
-        Answers to other prompts of the step may be among them, if these prompts have the same label.
+        The step's verdicts are kept by label, so the answers to other prompts with the same label may be included.
         """
         return self.grading.wrong(self.prompt.asked(label))
 
     def undecided(self, label: str, view: int) -> int:
-        """Count the rollouts whose answer is proved neither right nor wrong under a label.
+        """Count the rollouts of one view whose answer is proved neither right nor wrong under a label.
 
-        `view` is the index of a wording of the prompt, 0 for the original one; only its rollouts count. Rollouts
-        without an answer are left out.
+        `view` is the index of a wording of the prompt, 0 for the original one. Rollouts without an answer are left out.
         """
         right, wrong = self.right(label), self.wrong(label)
         answered = (answer for answer in self.answers[view] if answer is not None)
@@ -84,12 +84,13 @@ class Group:
     def standing_label(self) -> tuple[str | None, LabelSource]:
         """The label that the visit has unless the method replaces it, and the source of that label (R15).
 
-        - On a prompt with a verified true answer, the label is this answer, which is never replaced.
-        - On a prompt marked as noise, it is the visit's noisy label.
-        - On any other prompt, it is the label in the file.
+        The first case that applies decides:
 
-        Without a label, the pair is None and ``none``. If the label is the sentinel, which no answer matches, the
-        source is ``sentinel``.
+        - The prompt has a verified true answer: this answer and ``verified``. No method replaces it.
+        - The visit has no label: None and ``none``.
+        - The label is the sentinel, a text that no answer matches: the sentinel and ``sentinel``.
+        - The prompt is marked as noise: the visit's noisy label and ``noisy``.
+        - Otherwise: the label in the file and ``given``.
         """
         prompt = self.prompt
         if prompt.is_verified:
@@ -122,10 +123,10 @@ class Group:
         )
 
     def first_majorities(self) -> tuple[str | None, ...]:
-        """Return the majority answer of each view, that is of each wording in which the prompt was rolled out.
+        """Return the majority answer of each view (wording of the prompt), in the order of the views.
 
-        In a tie, the answer that reached the highest count first is the majority. None stands for a view in which no
-        rollout has an answer.
+        In a tie, the answer that reached the highest count first is the majority. If no rollout of a view has an
+        answer, the view gets None.
         """
         # Only here does the order of the rollouts count: everywhere else a shuffled group gives the same label.
         keys = [
@@ -212,11 +213,15 @@ class Group:
 
 
 def _spelling(key: Key | None, past: Past, vote: Vote) -> str | None:
-    """Return the text of a prompt's historical majority, or None if there is none (R13).
+    """Return a spelling of a prompt's historical majority, or None if there is none (R13).
 
-    `key` identifies the class of answers that was the majority most often; None for no class. The text is its most
-    frequent spelling in this visit's `vote`. If no rollout of the visit is in the class, the text is the spelling that
-    the class had most often as the majority.
+    It is the most frequent spelling at this visit. If no rollout of the visit is in the class, it is the spelling that
+    most earlier visits stored when the class was their majority.
+
+    Args:
+        key: key of the class of answers that was the majority most often; None for no class.
+        past: the prompt's visits up to this one.
+        vote: the vote of this visit.
     """
     if key is None:
         return None

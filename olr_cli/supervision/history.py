@@ -41,7 +41,8 @@ class Past(NamedTuple):
         """Return a new past with several more visits, all with the same majority, spelling and number of rollouts (K).
 
         Args:
-            visit: a vote with this majority, spelling and K. Its majority count is the sum of the visits' counts.
+            visit: one vote that stands for all added visits. It has their majority, spelling and K. Its majority count
+                is the sum of theirs.
             visits: how many visits are added.
             moment: the sum, over the added visits, of visit number times majority count. The slope is computed from it.
         """
@@ -83,7 +84,7 @@ class Past(NamedTuple):
 
     @property
     def historical_majority(self) -> Key | None:
-        """The class of answers that was the majority most often (Eq. hist_consistency, R13).
+        """Key of the class of answers that was the majority most often (Eq. hist_consistency, R13).
 
         None on a tie, or before the first majority.
         """

@@ -137,10 +137,10 @@ def co_reward(visit: Visit) -> Label:
 
 
 def _voted(answers: tuple[str | None, ...]) -> Label:
-    """Return a label made of one answer for each view (wording of the prompt).
+    """Return a `Label` that replaces the label of each view (wording of the prompt) by a majority.
 
-    `answers` has the answer for each view, a majority or None. The source of the label is ``majority``, or ``none`` if
-    the first answer is None.
+    `answers` has one majority answer per view, the original view's first; None leaves the view without a label. The
+    source of the label is ``majority``, or ``none`` if the first answer is None.
     """
     has_majority = answers[0] is not None
     return Label(answers, "majority" if has_majority else "none", is_selected=has_majority)
@@ -207,9 +207,9 @@ def compose(section: MethodSection) -> Method:
 def _name(section: MethodSection, label: LabelChoice) -> str:
     """Return the method's name in reports, such as ``olr_without_slope+label_smoothing``.
 
-    The name begins with the name of the label rule and, for OLR, the criteria that the recipe removes or adds. A ``+``
-    precedes each addition: a selection of prompts, a confidence penalty, or label smoothing. If `label` is ``given``
-    (plain GRPO), the name is that of the additions, or ``grpo`` without any.
+    The parts of the name are joined by ``+``. The first part is the label rule; for OLR, it also says which criteria
+    the recipe removes or adds. The other parts are additions: a selection of prompts, a confidence penalty, or label
+    smoothing. Plain GRPO (`label` is ``given``) has no first part, and without additions its name is ``grpo``.
     """
     is_added = {
         "small_loss_selection": section.prompts == "small_loss",

@@ -163,8 +163,8 @@ ABLATION: Mapping[str, tuple[Criterion, ...]] = {
 def all_metrics(slope_threshold: Decimal | float, warmup_epochs: int) -> dict[str, pl.Expr]:
     """Return metric -> expression for all metrics over the labels table (`LABEL_METRICS`, `COMPOSITION`, `ABLATION`).
 
-    An ablation metric applies some criteria of label refinement, and gives the accuracy of the majorities that would
-    then replace a label. It assumes this slope threshold (delta) and this number of warm-up epochs (T).
+    Each ablation metric is the accuracy of the majorities that would replace a label under some criteria of label
+    refinement. Only these metrics depend on the arguments, the slope threshold (delta) and the warm-up epochs (T).
     """
     ablation = {
         name: accuracy_among(selected_under(criteria, slope_threshold, warmup_epochs))
@@ -184,8 +184,8 @@ def label_metrics(labels: pl.DataFrame) -> dict[str, float]:
 def rollout_metrics(labels: pl.DataFrame, rollouts: pl.DataFrame) -> dict[str, float]:
     """Compute the ``rollout/``, ``reward/`` and ``verifier/`` metrics, by name, over rows of both tables.
 
-    `labels` and `rollouts` have the rows of the same visits. Metrics without a value are left out. The numbers of
-    groups and timeouts and the share of undecided rollouts are left out too, because only `step_metrics` computes them.
+    `labels` and `rollouts` have the rows of the same visits. Metrics without a value are left out. Three metrics come
+    from `step_metrics` only: ``rollout/groups``, ``rollout/verification_timeouts`` and ``rollout/undecided``.
     """
     groups = _values(labels, {"rollout/zero_variance_groups": _mean("has_zero_variance")})
     return _values(rollouts, {**_ROLLOUT_METRICS, **_REWARD_METRICS}) | groups
@@ -200,7 +200,7 @@ def step_metrics(
         labels: the step's rows of the labels table.
         rollouts: the step's rows of the rollouts table.
         timeouts: number of answers, and of pairs of label and answer, on which verification gave up.
-        undecided: number of rollouts whose answer is proved neither right nor wrong.
+        undecided: number of rollouts whose answer is proved neither right nor wrong under the effective label.
     """
     label_rows, rollout_rows = (
         pl.DataFrame(pl.from_arrow(table)) for table in (labels, rollouts)

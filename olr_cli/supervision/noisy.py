@@ -33,6 +33,7 @@ def _active_label(group: Group, draw: NoiseDraw, seed: int) -> str:
     """Draw one of this visit's answers that are proved wrong (R3).
 
     If no answer is proved wrong, or if the true answer is unknown, return the sentinel, a label that no answer matches.
+    `draw` says how an answer is chosen, and `seed` makes the draw repeatable.
     """
     prompt, vote, true_answer = group.prompt, group.votes[0], group.prompt.true_answer
     if true_answer is None:
@@ -72,9 +73,9 @@ def draw_wrong_answer(wrong: Sequence[tuple[str, int]], draw: NoiseDraw, u: floa
 
     Args:
         wrong: spelling and number of rollouts of each class, sorted by spelling; at least one.
-        draw: ``most_frequent`` takes the class with the most rollouts, ``frequency`` draws with the rollouts as
-            weights, and ``uniform`` draws with equal weights.
-        u: the random number behind the draw, uniform in [0, 1).
+        draw: ``most_frequent`` takes the class with the most rollouts or, on a tie, the one that sorts first.
+            ``frequency`` draws with the numbers of rollouts as weights, and ``uniform`` with equal weights.
+        u: the random number behind the draw, uniform in [0, 1); ``most_frequent`` ignores it.
     """
     if draw == "most_frequent":
         return min(wrong, key=lambda item: (-item[1], item[0]))[0]

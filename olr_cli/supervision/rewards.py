@@ -25,9 +25,10 @@ ROUNDING = 1e-2
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """An intrinsic reward: a statistic of the policy that sampled the response, in nats, times `sign` (1 or -1).
+    """Computes a method's intrinsic rewards, which need no label.
 
-    The statistic is a mean over the response's tokens or, if `is_summed`, a sum.
+    The reward of a rollout is `sign` (1 or -1) times a statistic of the policy that sampled the response, in nats. The
+    statistic is a mean over the response's tokens or, if `is_summed`, a sum.
     """
 
     field: str
@@ -58,7 +59,7 @@ class Score:
         return [self.sign * score for score in scores]
 
     def _shared_values(self, step: Step, start: int, end: int) -> list[float]:
-        """Return the statistic `field` of a step's rollouts from index `start` up to, but not including, `end`.
+        """Return the reward's statistic for the rollouts from index `start` up to, but not including, `end`.
 
         Equal responses (same text and number of tokens) should have equal values, but rounding makes them differ.
         Values of equal responses that are less than `ROUNDING` apart are all replaced by their mean.

@@ -94,8 +94,8 @@ class Supervisor:
                 rewards).
 
         Raises:
-            ValueError: a group repeats or skips a visit of its prompt, lacks a view (a wording of the prompt), or lacks
-                a statistic that the method's rewards or choice of prompts need. Nothing is recorded then.
+            ValueError: a prompt has two groups, or a group repeats or skips a visit, has other views (wordings of the
+                prompt) than the method, or lacks a statistic that the method needs. Nothing is recorded then.
         """
         self._check(step)
         # `read_ahead` may have verified this step already: its timeouts count as this step's.
@@ -149,7 +149,7 @@ class Supervisor:
     def _check(self, step: Step) -> None:
         """Raise ValueError unless each group is its prompt's next visit and has exactly the method's views.
 
-        A view is a wording in which the prompt is rolled out.
+        A view is a wording in which the prompt is rolled out. A prompt with two groups is an error too.
         """
         if len({prompt.prompt_id for prompt in step.prompts}) < len(step.prompts):
             raise ValueError("a prompt comes twice in one step")
@@ -384,8 +384,8 @@ def make_supervisor(
         history: the visits before this run was resumed; None for a new run.
 
     Raises:
-        UserError: only the stored recipe of a run names a Python function, which may be a stranger's. To trust it, the
-            user must set that key of the recipe again.
+        UserError: the recipe was read from a run and names a Python function. Its code may be a stranger's, so the user
+            must name the function again, by setting that key of the recipe.
     """
     # A stored recipe may name a stranger's code: refuse to run it unless the user has named it too.
     recipe.require_named("method.name", "verifier.where")

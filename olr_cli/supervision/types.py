@@ -219,7 +219,8 @@ MEASURED = tuple(
 class Step:
     """All rollouts of one step, in columns.
 
-    P is the number of prompts, each with one group of rollouts. R is the number of all rollouts.
+    The descriptions of the fields use two lengths. P is the number of prompts, each with one group of rollouts. R is
+    the number of all rollouts.
     """
 
     number: int
@@ -288,7 +289,7 @@ class Step:
             visit: number of the visit, from 1, the same for all prompts.
             prompts: the prompts of the step.
             views: the wordings in which each prompt is rolled out.
-            responses: texts, ordered by prompt, then by view.
+            responses: texts, ordered by prompt, then by view. This order also numbers the rollouts of each prompt.
             statistics: name -> one value per response, in the order of `responses`.
         """
         size = len(responses) // len(prompts)
@@ -384,7 +385,10 @@ def _answers_of_step(groups: Sequence[RolloutGroup]) -> list[str | None] | None:
 
 @dataclass(frozen=True)
 class Decided:
-    """The decisions about a step, in columns: labels of its P prompts, and rewards and verdicts of its R rollouts."""
+    """The decisions about a step, in columns: one label per prompt, and one reward and verdict per rollout.
+
+    R is the number of all rollouts of the step.
+    """
 
     step: Step
     labels: Mapping[str, Sequence[Any]]

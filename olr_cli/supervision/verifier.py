@@ -50,9 +50,10 @@ class Verifier:
         self._rules = [(rule, _condition(rule)) for rule in recipe.verifier.where]
 
     def require_numbers(self, prompts: Sequence[Prompt]) -> None:
-        """Raise UserError if a rule measures the distance of an answer from its label, but no label is a number.
+        """Raise UserError if the recipe's rules need numbers as labels, but no label of the prompts is a number.
 
-        The labels are the prompts' given labels and true answers.
+        A rule of the `verifier` section needs numbers if it measures how far an answer is from its label (``error`` or
+        ``relative_error``). Given labels and true answers both count as labels.
         """
         # Rules about texts work on any label, so only distances need numbers.
         if not any(rule.error or rule.relative_error for rule, _ in self._rules):
@@ -126,9 +127,9 @@ class Verifier:
     def _rate(self, rollout: Graded, matches: bool) -> Decimal:
         """Return the probability that the verifier errs about a rollout.
 
-        If `matches`, the answer matches its label, and this is the rate of false negatives. Otherwise it is the rate of
-        false positives. The first rule that applies to the rollout and sets this rate decides. Without such a rule, the
-        rate of the `verifier` section counts.
+        `matches` says whether the answer matches its label. If so, the probability is a false negative rate, else a
+        false positive rate. It comes from the first rule that applies to the rollout and sets this rate. If no rule
+        does, it is the rate of the `verifier` section itself.
         """
         for rule, applies in self._rules:
             # A rule may set only one of the two rates; later rules and the section then decide about the other.
@@ -175,9 +176,10 @@ def _condition(rule: VerifierRule) -> _Condition:
 
 
 def _user_condition(name: str) -> _Condition:
-    """Return a test of a rollout that calls the user's function of this name.
+    """Return a test of a rollout that calls a user's function.
 
-    If the function raises, the test raises a UserError that names the prompt.
+    `name` is the function as the recipe names it, such as ``rules.py:my_rule``. If the function raises, the test raises
+    a UserError that names the prompt.
     """
     function = load_function(name)
 
