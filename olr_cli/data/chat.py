@@ -20,7 +20,7 @@ _CHAT = "\x1e"
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn of a chat prompt."""
+    """One turn of a chat: the role of the speaker, such as ``user``, and the text."""
 
     role: str
     content: str

@@ -22,9 +22,9 @@ Chat: TypeAlias = Sequence[Mapping[str, Any]]
 
 
 class ExternalPrompts:
-    """The prompts of another trainer, which passes them in batches, one in each call of `of_call`.
+    """A converter of another trainer's prompts, which remembers their ids from one call of `of_call` to the next.
 
-    If a prompt comes without an id, its id is made from its question. It gets the same id whenever it comes again.
+    A prompt without an id gets one that is made from its question, and keeps it in later calls.
     """
 
     def __init__(self) -> None:
@@ -129,11 +129,14 @@ class ExternalPrompts:
             )
         elif noise_type == "clean" and true_answer is None:
             true_answer = label
-        name = self._name(messages) if name is None else str(name)
+        name = self._id_of(messages) if name is None else str(name)
         return Prompt(name, messages, label, true_answer, noise_type, DATA_SOURCE)
 
-    def _name(self, messages: tuple[Message, ...]) -> str:
-        """Return the id of a prompt that comes without one: the first call makes it, and later calls look it up."""
+    def _id_of(self, messages: tuple[Message, ...]) -> str:
+        """Return an id for a prompt that comes without one.
+
+        The id is made at the first call with these messages. Later calls with them return the same id.
+        """
         if messages not in self._ids:
             name = self._new_ids.next(messages)
             # A resumed run has ids that this process has not made.
