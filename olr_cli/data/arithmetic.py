@@ -34,9 +34,9 @@ SPLIT_ENDS: dict[Split, float] = {"train": 0.8, "validation": 0.9, "test": 1.0}
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """How addition or subtraction is written and computed.
+    """The rules of addition or of subtraction.
 
-    Both functions take two integers, or two numpy arrays of integers.
+    The functions `solve` and `crosses` take two integers, or two numpy arrays of integers.
     """
 
     symbol: str
@@ -135,8 +135,8 @@ def rephrasing(expression: Expression, split: Split) -> Expression | None:
     """Return another expression of the same kind and split with the same answer, or None if there is none.
 
     An addition a+b becomes (b-c)+(a+c) for some number c, and a subtraction a-b becomes (a+c)-(b+c). So ``127+456=``
-    may become ``448+135=``. One of all such expressions is drawn uniformly; the seed is `expression` itself, so the
-    same expression always has the same rephrasing. ``b+a`` is returned only if it is the only other expression.
+    may become ``448+135=``. One of all such expressions in the split is drawn uniformly. The draw is seeded by
+    `expression`, so an expression always gets the same rephrasing. ``b+a`` is returned only if there is no other.
 
     The rephrasing is not in words, because the built-in policies can only read digits and one operator.
 

@@ -422,7 +422,7 @@ def _without_an_answer(prompts: Sequence[Asked]) -> tuple[list[Finding], list[La
     sentinel. The sentinel is the text by which noise replaces a label.
 
     A row whose label is the sentinel is in the finding about sentinels. If its original label is known, that label is
-    looked at too: it joins the labels that are answers, or the row is in a second finding.
+    tested like any other, so the row is also among the answers or in a second finding.
     """
     rows: defaultdict[str, list[Labelled]] = defaultdict(list)
     for row, prompt in prompts:

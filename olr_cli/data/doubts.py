@@ -263,7 +263,8 @@ def _has_other_letters(question: str, label: str) -> bool:
 def _is_no_option(question: str, label: str) -> bool:
     """Return whether the label is the letter of an option that the question does not show.
 
-    If the question shows no options at all, any label from A to E counts, unless that letter stands in the question.
+    If the question shows no options at all, a label from A to E gives True, unless the question has this letter by
+    itself, as the name of a variable or a point.
     """
     # Without a second option there are none: `A.` alone may end a sentence.
     has_second = any(mark in question for mark in ("B)", "B.", "B:"))

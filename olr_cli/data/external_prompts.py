@@ -101,7 +101,7 @@ class ExternalPrompts:
         self,
         messages: tuple[Message, ...],
         label: str | None,
-        name: str | None,
+        prompt_id: str | None,
         true_answer: str | None,
         noise_type: NoiseType | None,
         *,
@@ -109,8 +109,8 @@ class ExternalPrompts:
     ) -> Prompt:
         """Build a prompt from the values that a trainer passes.
 
-        `name` is the prompt's id; if it is None, the prompt gets one. If the noise type is ``clean`` and there is no
-        true answer, the label becomes the true answer.
+        `prompt_id` is the id that the trainer passes; if it is None, an id is made. If the noise type is ``clean`` and
+        there is no true answer, the label becomes the true answer.
 
         If the noise type is None, it is inferred (`implied_mark`) from the label and the true answer. The sentinel is
         the text by which noise replaces a label, and a prompt with this label gets the type `noise_type_of_sentinel`.
@@ -129,8 +129,8 @@ class ExternalPrompts:
             )
         elif noise_type == "clean" and true_answer is None:
             true_answer = label
-        name = self._id_of(messages) if name is None else str(name)
-        return Prompt(name, messages, label, true_answer, noise_type, DATA_SOURCE)
+        prompt_id = self._id_of(messages) if prompt_id is None else str(prompt_id)
+        return Prompt(prompt_id, messages, label, true_answer, noise_type, DATA_SOURCE)
 
     def _id_of(self, messages: tuple[Message, ...]) -> str:
         """Return an id for a prompt that comes without one.

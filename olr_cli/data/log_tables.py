@@ -48,10 +48,10 @@ class Layout:
     def verdict(self) -> str | None:
         """The name of the column of rewards that says whether the answer is right, or None if it is not clear which.
 
-        An only column of rewards is the one. Of several columns, it is the one whose name speaks of correctness, such
-        as ``accuracy``; if no name or more than one name does, the result is None.
+        If there is one column of rewards, it is taken. If there are several, the column is taken whose name speaks of
+        correctness, such as ``accuracy``; the result is None if no name does, or more than one.
 
-        The result is also None if the file has a column `is_correct`, because that column already says it.
+        The result is also None if the file has a column `is_correct`, because that column already says what is right.
         """
         candidates = [
             name

@@ -116,8 +116,8 @@ def _usual(
 def _are_whole_dialogues(rows: Rows, path: str) -> bool:
     """Return whether all values of a column are dialogues that end with an answer.
 
-    For a column called ``prompt``, the result is always False: its dialogues are shown to the policy whole, so their
-    last turn is no answer.
+    For a column called ``prompt``, the result is always False, because the policy is given such dialogues whole, even
+    if the assistant has the last turn.
     """
     return path != "prompt" and all(map(_ends_with_answer, rows.values(path)))
 
@@ -200,9 +200,10 @@ class Reading:
     def system(self, data_source: str, *, is_question: bool) -> tuple[Message, ...]:
         """Return the system message for a prompt that has none, as a tuple with one turn, or empty for no message.
 
-        If `system_prompt` is set, that text is the message, except that `NO_SYSTEM_PROMPT` means no message. If
-        `system_prompt` is None, a plain question gets the standard instruction. A chat, or any prompt of the arithmetic
-        task, then gets no message. `is_question` is true for a plain question and false for a chat.
+        If `system_prompt` is set, that text is the message, except that `NO_SYSTEM_PROMPT` means no message.
+
+        If `system_prompt` is None, a plain question outside the arithmetic task gets the standard instruction. Chats
+        and arithmetic questions get no message. `is_question` is true for a plain question and false for a chat.
         """
         if self.system_prompt is not None:
             text = None if self.system_prompt == NO_SYSTEM_PROMPT else self.system_prompt
@@ -550,9 +551,10 @@ def _marks(
 ) -> list[Mark]:
     """Return the noise type and the true answer of every row, each None where it is unknown.
 
-    A row may state its noise type and its true answer in `extra_info`, and both are kept. If it states no noise type,
-    `implied_mark` infers the values from the label and the stated true answer. The sentinel is the text by which noise
-    replaces a label, and a row with this label gets the type `noise_type_of_sentinel`.
+    A row may state its noise type and its true answer in `extra_info`, and both are kept. If it states the type
+    ``clean`` but no true answer, its label is the true answer. If it states no noise type, `implied_mark` infers the
+    values from the label and the stated true answer. The sentinel is the text by which noise replaces a label, and a
+    row with this label gets the type `noise_type_of_sentinel`.
 
     A bare row states neither value, and its label is not the sentinel. If some row states a noise type, or if all rows
     are bare, both values of a bare row are None. Otherwise, a bare row with a label counts as clean.
@@ -654,8 +656,8 @@ def read_prompts(
         split: split of a built-in set, or of a hub id that names none.
         limit: largest number of prompts, taken from the beginning; None for all. For a built-in set, it is the exact
             number of prompts, and None stands for 400, or for the whole split if it has fewer.
-        sample: number of prompts to draw at random from these; they stay in file order. None draws none. For a built-in
-            set, this number replaces `limit`.
+        sample: number of prompts to draw at random from these, which stay in file order; None for all of these. For a
+            built-in set, this number replaces `limit`.
         seed: random seed of a built-in set and of the sample.
         noise_type_of_sentinel: noise type of rows that don't name theirs and whose label is the sentinel, the text by
             which noise replaces a label.
@@ -700,8 +702,8 @@ def load_rows(
         encoding: encoding of text files; None for UTF-8, or UTF-16 with a byte order mark.
 
     Returns:
-        Four values: the rows, the name of the set, the data source for rows without a column of it, and the commit of a
-        hub data set. The commit is None for other sets, or if it is unknown.
+        Four values: the rows, the name of the set, the data source to assume for rows that name none, and the commit of
+        a hub data set. The commit is None for other sets, or if it is unknown.
     """
     if parse_source(text) is not None:
         return (

@@ -52,7 +52,7 @@ def normal_question(messages: Iterable[Message]) -> str:
 
 
 def _normal(text: str) -> str:
-    """Normalise a text, so that texts which differ only in ways that rarely make another question become equal.
+    """Return the normal form of a text, which ignores differences that rarely make another question.
 
     Unicode form, case and white space are made uniform. Question marks, LaTeX's dollar signs and spaces, space beside
     symbols, and punctuation at the end are dropped.
@@ -172,7 +172,7 @@ class QuestionIndex:
         """Return the positions, in the indexed sequence, of the questions that a prompt asks; empty if there are none.
 
         First, all the user's turns in the prompt are compared with all the user's turns in each indexed question. If
-        none is equal, only the last turns are compared, in two cases. In the first case, the prompt is one text in
+        none is equal, only the user's last turns are compared, in two cases. In the first case, the prompt is one text in
         which a chat template has written a whole dialogue. In the second case, the prompt has several user turns, such
         as solved examples, and the indexed question has only one.
         """
