@@ -631,10 +631,11 @@ def repeat_notes(prompts: PromptSet) -> Iterator[str]:
 def _repeated(
     prompts: Sequence[Asked], judge: Judge, ungraded: Container[int] = ()
 ) -> tuple[list[list[Asked]], list[list[Asked]]]:
-    """Group the prompts that ask one question; return the groups whose labels differ, and those whose labels agree.
+    """Group the prompts that ask the same question; return the groups with differing labels, then all other groups.
 
-    A group is a list of (row number, prompt) pairs. Two questions are the same if they differ only in spelling, such as
-    case or spaces (`normal_question`). Rows in `ungraded` stay in their groups, but their labels do not count.
+    A group is a list of at least two (row number, prompt) pairs. Two questions are the same if they differ only in
+    spelling, such as case or spaces (`normal_question`). Rows in `ungraded` stay in their groups, but their labels do
+    not count.
     """
     asking = gathered(
         (normal_question(prompt.messages), (row, prompt)) for row, prompt in prompts

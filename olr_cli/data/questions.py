@@ -172,9 +172,9 @@ class QuestionIndex:
         """Return the positions, in the indexed sequence, of the questions that a prompt asks; empty if there are none.
 
         First, all the user's turns in the prompt are compared with all the user's turns in each indexed question. If
-        none is equal, only the user's last turns are compared, in two cases. In the first case, the prompt is one text in
-        which a chat template has written a whole dialogue. In the second case, the prompt has several user turns, such
-        as solved examples, and the indexed question has only one.
+        none is equal, only the user's last turns are compared, in two cases. In the first case, the prompt is one text
+        in which a chat template has written a whole dialogue. In the second case, the prompt has several user turns,
+        such as solved examples, and the indexed question has only one.
         """
         if same := self._by_all.get(normal_question(turns)):
             return same

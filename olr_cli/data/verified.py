@@ -312,8 +312,8 @@ def _labels_in(file: Path, reading: Reading) -> tuple[list[VerifiedLabel], list[
 def _labels_of_table(rows: Rows, file: Path) -> tuple[list[VerifiedLabel], list[str]]:
     """Return the labels of a table, one for each prompt_id, and a description of each row that contradicts itself.
 
-    A row contradicts itself if its verdict does not fit its true answer. Such a row gives no label. Rows are ignored if
-    they have no prompt_id, or neither a true answer nor a verdict that counts.
+    A row contradicts itself if its verdict does not fit its true answer. Such a row gives no label. A row is
+    ignored if it has no prompt_id, or if `_truth` finds nothing in it.
 
     Raises:
         UserError: a verdict is unknown, a kept label is not stated, or a prompt has several true answers.
