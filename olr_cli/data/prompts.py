@@ -88,7 +88,7 @@ class Prompt:
     # Cached, because every label needs it at every visit.
     @cached_property
     def in_percent(self) -> bool:
-        """Whether the question asks for a percentage, so that an answer may stand with or without a percent sign."""
+        """Whether the question asks for a percentage; its answer may then have a percent sign or not."""
         if self.stored_in_percent is not None:
             return self.stored_in_percent
         return in_percent(self.messages)
