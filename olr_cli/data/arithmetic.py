@@ -34,9 +34,9 @@ SPLIT_ENDS: dict[Split, float] = {"train": 0.8, "validation": 0.9, "test": 1.0}
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """Addition or subtraction: its symbol, and functions that compute the answer and find carries or borrows.
+    """The rules of addition or of subtraction.
 
-    Both functions take numbers or arrays of numbers.
+    The functions `solve` and `crosses` take two integers, or two numpy arrays of integers.
     """
 
     symbol: str
@@ -135,14 +135,13 @@ def rephrasing(expression: Expression, split: Split) -> Expression | None:
     """Return another expression of the same kind and split with the same answer, or None if there is none.
 
     An addition a+b becomes (b-c)+(a+c) for some number c, and a subtraction a-b becomes (a+c)-(b+c). So ``127+456=``
-    may become ``448+135=``. All such expressions in the split are equally likely, and the choice depends on
-    `expression` alone. If the split has none, but has ``b+a``, that one is returned.
+    may become ``448+135=``. One of all such expressions in the split is drawn uniformly. The draw is seeded by
+    `expression`, so an expression always gets the same rephrasing. ``b+a`` is returned only if there is no other.
 
-    The rephrasing is no question in words, because the built-in policies can only read digits and one operator.
+    The rephrasing is not in words, because the built-in policies can only read digits and one operator.
 
-    It is not simply ``b+a``, because a policy that drops carries gives ``a+b`` and ``b+a`` the same wrong answer. To
-    the expressions returned here, such a policy gives the same wrong answer in only 48 % of additions and 56 % of
-    subtractions.
+    ``b+a`` is avoided because a policy that drops carries gives it the same wrong answer as ``a+b``. With the
+    rephrasings returned here, the two wrong answers are equal in only 48 % of additions and 56 % of subtractions.
 
     In the training split, 4 of 560,980 additions (such as ``999+999=``) and 1 of 215,639 subtractions have no
     rephrasing.
@@ -163,8 +162,7 @@ def arithmetic_prompts(
 ) -> list[Prompt]:
     """Return `size` different prompts of a built-in set with clean labels, in an order drawn by `seed`.
 
-    If `size` is None, 400 prompts are returned. The few-shot sets (`FEW_SHOT`) are small: a split of theirs that has
-    fewer prompts is then returned whole.
+    If `size` is None, 400 prompts are returned, or the whole split if it has fewer.
 
     Raises:
         UserError: the split has fewer than `size` prompts.
@@ -260,8 +258,9 @@ def _by_answer(kind: KindName, split: Split) -> tuple[NDArray[np.int64], NDArray
 def _draws(indices: NDArray[np.int64], *parts: str | int) -> NDArray[np.float64]:
     """Return a pseudorandom number in [0, 1) for each expression; equal arguments give equal numbers.
 
-    `indices` are the expressions as numbers, such as 123456 for ``123+456=``. `parts` name the purpose of the draw,
-    such as ``"arithmetic split"``.
+    Args:
+        indices: the expressions as numbers, such as 123456 for ``123+456=``.
+        parts: the parts of the random key: the purpose of the draw, such as ``"arithmetic split"``, and often a seed.
     """
     # The sum is meant to wrap around: it is a key of 64 bits, not a quantity.
     with np.errstate(over="ignore"):

@@ -20,7 +20,7 @@ _CHAT = "\x1e"
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn of a chat prompt."""
+    """One turn of a chat: the role of the speaker, such as ``user``, and the text."""
 
     role: str
     content: str
@@ -54,9 +54,10 @@ def _text(content: Any) -> str | None:
 
 
 def unseen_part(value: Any) -> str | None:
-    """Return the type of the first content part that is not text, such as ``image``; `value` is a list of chat turns.
+    """Return the type of the first part of a question that is not text, such as ``image``.
 
-    Return None if all parts are text, or if `value` is no list.
+    `value` is the question, as a text or a list of chat turns. Return None if all parts are text, or if `value` is no
+    list.
     """
     for turn in value if isinstance(value, list | tuple) else ():
         if not isinstance(turn, Mapping):
@@ -136,8 +137,8 @@ def completion_text(completion: str | Iterable[Any] | None) -> str:
 def as_text(value: Any) -> str | None:
     """Encode a prompt as one string, which `turns_of` can decode; return None if it is no prompt.
 
-    A text stays unchanged. A list of chat turns becomes JSON after a control character, by which `turns_of` recognises
-    it. For an empty list and for any other value, None is returned.
+    A text stays unchanged. A list of chat turns becomes a control character followed by JSON; this character tells
+    `turns_of` that it is no plain text. For an empty list and for any other value, None is returned.
     """
     if isinstance(value, str):
         return value

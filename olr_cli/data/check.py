@@ -120,7 +120,7 @@ class Finding:
 
     @property
     def says(self) -> str:
-        """The number of faults in words: ``2 rows without a label``."""
+        """The number of `rows` and their defect in words: ``2 rows without a label``."""
         thing, _, rest = self.fault.partition(" ")
         return f"{len(self.rows):,} {thing}{'s' * (len(self.rows) > 1)} {rest}"
 
@@ -151,15 +151,15 @@ class Checked:
 
     @property
     def is_log(self) -> bool:
-        """Whether the data set is a log of responses, which has its labels in the column `given_label`."""
+        """Whether the data set is a log of responses: its labels then come from the column `given_label`."""
         return self.columns["answer"] == "given_label"
 
     def left_out(self, kinds: Collection[str]) -> dict[int, str]:
-        """Return the rows to leave out, as row number -> the kind of finding for which the row is left out.
+        """Return the rows to leave out, as row number -> the kind of finding because of which the row goes.
 
-        `kinds` are the kinds of findings whose rows are left out, such as ``no_label``. If a question repeats with the
-        same label (kind ``repeat``), one of its rows stays: the first that no other kind leaves out. If it repeats with
-        different labels (kind ``conflict``), all of its rows are left out.
+        `kinds` are the kinds of findings whose rows go, such as ``no_label``. There is one exception. Of the rows that
+        repeat a question with the same label (kind ``repeat``), the first stays, unless it has another finding in
+        `kinds`; then the next one stays. Rows that repeat a question with different labels (kind ``conflict``) all go.
 
         Raises:
             UserError: there is no such kind, or no row is left.
@@ -186,11 +186,11 @@ class Checked:
     def export(self, target: Path, dropped: Collection[str]) -> File:
         """Write the rows to a new file, except those that cannot be graded or have a finding of a kind in `dropped`.
 
-        If `dropped` holds `ALL`, findings of all kinds count. The returned `File` describes the new file and says how
-        many rows were left out.
+        `dropped` may also hold `ALL`, which stands for all kinds. The returned `File` describes the new file and says
+        how many rows were left out.
 
         Raises:
-            UserError: the data set is a log of answers, a kind is unknown, or no row is left.
+            UserError: the data set is a log of responses, a kind is unknown, or no row is left.
         """
         if self.is_log:
             raise UserError(
@@ -235,7 +235,7 @@ def check(
 ) -> Checked:
     """Check the questions and labels of a data set; in the result, the surest defects come first.
 
-    A log of answers repeats a question and its label in the row of each answer, so each such pair is checked once.
+    In a log of responses, several rows may have the same question and label. Only the first of these rows is checked.
 
     Args:
         source: a file, a folder, a built-in set or a hub id, as for `read_prompts`.
@@ -315,8 +315,9 @@ def _columns_of(
     """Return a copy of `reading` that names all columns to read, and a mapping of the columns that were found.
 
     The mapping is role -> path of a column. A role is what a column holds, such as ``question`` or ``answer``. If no
-    other column holds labels, they are read from `given_label`, which logs have. The copy names no column of ids,
-    because repeated ids must not stop the check.
+    other column holds labels, the column `given_label` does; logs of responses have this column.
+
+    The copy leaves out the column of ids, because an id that repeats would stop the check.
 
     Raises:
         UserError: there is no column of questions or of labels; the message names `source`.
@@ -386,7 +387,7 @@ def _findings(
 ) -> list[Finding]:
     """Return the findings about prompts, in the order in which they are shown; some may have no rows.
 
-    If noise has replaced a label, the label from before is checked.
+    If noise has replaced a label, the original label is checked.
 
     Args:
         prompts: (row number, prompt) pairs.
@@ -420,8 +421,8 @@ def _without_an_answer(prompts: Sequence[Asked]) -> tuple[list[Finding], list[La
     Four kinds of label are no answers: a missing one, a placeholder such as ``N/A``, tests of a program, and the
     sentinel. The sentinel is the text by which noise replaces a label.
 
-    If noise has replaced a label and the label from before is known, both are looked at. The row is then in the finding
-    about sentinels, and its earlier label may still be among the answers.
+    A row whose label is the sentinel is in the finding about sentinels. If its original label is known, that label is
+    tested like any other, so the row is also among the answers or in a second finding.
     """
     rows: defaultdict[str, list[Labelled]] = defaultdict(list)
     for row, prompt in prompts:
@@ -469,8 +470,8 @@ def _rejected(
 def _unlike_an_answer(labels: Sequence[Labelled]) -> Iterator[Finding]:
     """Yield findings on labels that do not look like an answer; `labels` are (row number, label) pairs.
 
-    These are labels that look like a proof or like several parts. If most labels are numbers, labels in words and
-    labels with a decimal comma are findings too.
+    Two findings are always made: labels that look like a proof, and labels that look like answers to several parts. If
+    most labels are numbers, there are two more: labels without a digit, and labels with a decimal comma.
     """
     yield _found("proof", [pair for pair in labels if _PROOF.match(pair[1])])
     yield _found(
@@ -630,10 +631,11 @@ def repeat_notes(prompts: PromptSet) -> Iterator[str]:
 def _repeated(
     prompts: Sequence[Asked], judge: Judge, ungraded: Container[int] = ()
 ) -> tuple[list[list[Asked]], list[list[Asked]]]:
-    """Group the prompts that ask one question; return the groups whose labels differ, and those whose labels agree.
+    """Group the prompts that ask the same question; return the groups with differing labels, then all other groups.
 
-    A group is a list of (row number, prompt) pairs. Two questions are the same if they differ only in spelling, such as
-    case or spaces (`normal_question`). Rows in `ungraded` stay in their groups, but their labels do not count.
+    A group is a list of at least two (row number, prompt) pairs. Two questions are the same if they differ only in
+    spelling, such as case or spaces (`normal_question`). Rows in `ungraded` stay in their groups, but their labels do
+    not count.
     """
     asking = gathered(
         (normal_question(prompt.messages), (row, prompt)) for row, prompt in prompts

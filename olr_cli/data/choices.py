@@ -88,10 +88,10 @@ def choice_path(rows: Rows) -> str | None:
 
 
 def option_columns(rows: Rows, path: str) -> list[str]:
-    """Split a path of options such as ``A+B+C+D`` into the paths of its columns, which need not exist.
+    """Split a path of options such as ``A+B+C+D`` into the paths of its columns, without checking that they exist.
 
-    If a column's own name has a ``+``, it is not split. An ending such as `` from 1``, which says whether labels count
-    options from 0 or from 1, is dropped.
+    The path is not split if `rows` have a column with this very name, ``+`` included. An ending such as `` from 1`` is
+    dropped first; it says whether labels count options from 0 or from 1.
     """
     joined = _FROM.sub("", path)
     # A column may have a `+` in its name.
@@ -268,17 +268,17 @@ def option_labels(
     """Read each row's label, as a letter if the row has options; return the labels, and notes on how they were read.
 
     All labels of a column are read in one form: as letters, as texts of options, or as numbers counted from 0 or from
-    1. The ending of `choices_path` may give the form (``options from 1``). If it does not, it is the form in which most
-    labels name an option.
+    1. If `choices_path` ends in ``from 0`` or ``from 1``, the labels are such numbers. Otherwise, the form is the one
+    in which most labels name an option.
 
-    A label that names no option in this form may still be the text of an option; if not, it stays as it is. If every
-    form fits less than half of the labels, all labels stay as they are.
+    If a label names no option in this form, it is compared with the texts of the options. If it equals none of them, it
+    stays as it is. If every form fits less than half of the labels, all labels stay as they are.
 
     Args:
         rows: the rows.
-        path: path of the column of labels; without it, all labels are None.
+        path: path of the column of labels; if None, all labels are None.
         choices: the options of each row, None where a row has none.
-        choices_path: path of the column of options; may be empty.
+        choices_path: path of the column of options, such as ``options from 1``; may be empty.
 
     Raises:
         UserError: two forms fit equally well and give different letters, such as numbers from 0 and from 1.
@@ -351,8 +351,8 @@ def _best_form(
 def label_in(cell: Any, options: Options | None) -> str | None:
     """Return the label in a cell as text, not yet converted to a letter, or None if the cell is empty.
 
-    The cell may hold a list. If the question has options, the list names several right ones, and its items are joined
-    by commas. If it has none, all items must be the same answer, and the first item is the label.
+    The cell may hold a list. With `options`, the list names all right options, and the label joins its items by commas.
+    If `options` is None, the items must all be the same answer, and the first of them is the label.
 
     Raises:
         ValueError: the cell can't be a label.
@@ -368,12 +368,13 @@ def option_notes(
 ) -> Iterator[str]:
     """Yield notes on how the options of questions were read.
 
-    If `path` is given, one note says below how many questions the options were added. If not, a note names each column
-    that has a usual name for options, but holds none that can be read.
+    With a `path`, there is one note. It counts the questions whose options were added, the questions that already
+    showed them, and the questions without options. If `path` is None, there is one note for each column whose name
+    suggests options but whose values cannot be read as options.
 
     Args:
         rows: the rows.
-        path: path of the options, or None without any.
+        path: path of the column of options, or None if no column holds options.
         choices: the options of each row, None where a row has none.
         are_added: for each row, whether its options were added below its question.
     """

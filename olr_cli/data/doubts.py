@@ -135,9 +135,10 @@ _TOLD = re.compile(
 def doubts(question: str, label: str) -> set[str]:
     """Return the kinds of findings (`olr_cli.data.findings`) that a question and its label have, such as ``cut``.
 
-    ``cut`` is a label whose end seems to be missing. The whole label is searched for missing brackets and damaged text.
-    All other searches see only the beginning and the end of a label longer than `LONGEST_READ`, because many of them
-    take quadratic time.
+    The kind ``cut``, for example, means that the end of the label seems to be missing.
+
+    Missing brackets and damaged text are searched for in the whole label. If the label is longer than `LONGEST_READ`,
+    all other searches see only its beginning and its end, because many of them take quadratic time.
     """
     damaged = [text for text in (label, question) if not _is_sound(text)]
     kinds = {kind for kind, find in _IN_EITHER if any(map(find, damaged))}
@@ -214,10 +215,10 @@ _PRICE = _searcher(r"^\W*(?:\$\s*[-+]?[\d.]|\d[\d.,]*\s*\$\W*$)")
 
 
 def _is_unbalanced(label: str) -> bool:
-    r"""Return whether a label lacks a bracket or a dollar sign.
+    r"""Return whether brackets or dollar signs in a label do not come in pairs.
 
-    The shape of a bracket does not count, so `[0, 1)` and ``\left( x \right.`` are balanced. The dollar sign of a price
-    is ignored.
+    The two brackets of a pair may have different shapes, so `[0, 1)` is balanced. A label with ``\left.`` or
+    ``\right.`` always counts as balanced. The dollar sign of a price needs no partner.
     """
     label = _MARKED_LETTER.sub("", label)
     ends = (["([{", ")]}"], [["\\left"], ["\\right"]], [["\\begin"], ["\\end"]])
@@ -242,10 +243,10 @@ def _letters(text: str) -> set[str]:
 
 
 def _has_other_letters(question: str, label: str) -> bool:
-    """Return whether the variables of the label are not those of the question.
+    """Return whether a label has variables that do not belong to its question.
 
-    This is so if the label sets a variable that the question lacks (``x = 5``). It is also so if the label has two
-    variables or more, and the question has variables, but none of these.
+    For a label such as ``x = 5``, this is so if the question does not have this variable. For a label with two or more
+    variables, it is so if the question has variables too, but none of those in the label.
     """
     named = re.fullmatch(r"\W*([A-Za-z])\s*=[^=A-Za-z]*\d[^=A-Za-z]*", label)
     if named is not None:
@@ -262,7 +263,8 @@ def _has_other_letters(question: str, label: str) -> bool:
 def _is_no_option(question: str, label: str) -> bool:
     """Return whether the label is the letter of an option that the question does not show.
 
-    If the question shows no options at all, any label from A to E counts, unless that letter stands in the question.
+    If the question shows no options at all, a label from A to E gives True, unless the question has this letter by
+    itself, as the name of a variable or a point.
     """
     # Without a second option there are none: `A.` alone may end a sentence.
     has_second = any(mark in question for mark in ("B)", "B.", "B:"))

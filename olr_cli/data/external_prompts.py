@@ -22,9 +22,9 @@ Chat: TypeAlias = Sequence[Mapping[str, Any]]
 
 
 class ExternalPrompts:
-    """The prompts of another trainer, which passes them in batches, one in each call of `of_call`.
+    """A converter of another trainer's prompts, which remembers their ids from one call of `of_call` to the next.
 
-    If a prompt comes without an id, its id is made from its question. It gets the same id whenever it comes again.
+    A prompt without an id gets one that is made from its question, and keeps it in later calls.
     """
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class ExternalPrompts:
         self,
         messages: tuple[Message, ...],
         label: str | None,
-        name: str | None,
+        prompt_id: str | None,
         true_answer: str | None,
         noise_type: NoiseType | None,
         *,
@@ -109,8 +109,8 @@ class ExternalPrompts:
     ) -> Prompt:
         """Build a prompt from the values that a trainer passes.
 
-        `name` is the prompt's id; if it is None, the prompt gets one. If the noise type is ``clean`` and there is no
-        true answer, the label becomes the true answer.
+        `prompt_id` is the id that the trainer passes; if it is None, an id is made. If the noise type is ``clean`` and
+        there is no true answer, the label becomes the true answer.
 
         If the noise type is None, it is inferred (`implied_mark`) from the label and the true answer. The sentinel is
         the text by which noise replaces a label, and a prompt with this label gets the type `noise_type_of_sentinel`.
@@ -129,11 +129,14 @@ class ExternalPrompts:
             )
         elif noise_type == "clean" and true_answer is None:
             true_answer = label
-        name = self._name(messages) if name is None else str(name)
-        return Prompt(name, messages, label, true_answer, noise_type, DATA_SOURCE)
+        prompt_id = self._id_of(messages) if prompt_id is None else str(prompt_id)
+        return Prompt(prompt_id, messages, label, true_answer, noise_type, DATA_SOURCE)
 
-    def _name(self, messages: tuple[Message, ...]) -> str:
-        """Return the id of a prompt that comes without one: the first call makes it, and later calls look it up."""
+    def _id_of(self, messages: tuple[Message, ...]) -> str:
+        """Return an id for a prompt that comes without one.
+
+        The id is made at the first call with these messages. Later calls with them return the same id.
+        """
         if messages not in self._ids:
             name = self._new_ids.next(messages)
             # A resumed run has ids that this process has not made.

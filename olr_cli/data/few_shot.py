@@ -31,7 +31,10 @@ FEW_SHOT_SPLIT_ENDS = {"train": 0.5, "validation": 0.65, "test": 1.0}
 
 @dataclass(frozen=True, slots=True)
 class FewShotTask:
-    """A built-in task: each question names a few numbers, and their order does not change the answer."""
+    """A built-in task with solved examples, a question about a few numbers, and a function that answers it.
+
+    The order of the numbers does not change the answer.
+    """
 
     examples: str
     """Solved lines, which precede every question."""
@@ -104,7 +107,7 @@ def few_shot_prompts(
 
 @functools.cache
 def split_questions(name: FewShotName, split: str) -> list[tuple[int, ...]]:
-    """Return the questions of a split, each as the numbers that it names, in the order in which it names them.
+    """Return the questions of a split, each as a tuple of its numbers: ``12 * 7 =`` is (12, 7).
 
     A question is in no split if it is one of the solved examples, even with its numbers in another order.
     """

@@ -63,8 +63,8 @@ def load_hub_table(hub_id: HubId, split: str) -> tuple[pa.Table, str | None]:
         split: the split if `hub_id` names none.
 
     Returns:
-        The rows, and the commit that they belong to. If the commit cannot be found out, the revision that `hub_id`
-        names is returned in its place, or None if it names none.
+        The rows and their commit. If the commit cannot be found out, the second item is `hub_id.revision`, which is
+        None if `hub_id` names no revision.
 
     Raises:
         NotHere: the package datasets is missing, or the data set cannot be loaded.

@@ -24,15 +24,15 @@ def interchange_table(
 ) -> pa.Table:
     """Return a table with all columns of `rows` and all columns of the interchange format, which verl reads too.
 
-    If `rows` have a column or a field of the format, it is kept; if not, it is made from `prompts`. There are two
-    exceptions. `data_source` is always made from `prompts`, and so is a column of messages if that of `rows` holds
-    plain texts.
+    Columns and struct fields of the format that `rows` lack are made from `prompts`. Those that `rows` have are kept,
+    with two exceptions: `data_source` is always made from `prompts`, and a column of plain texts where the format has
+    messages is replaced by the messages of `prompts`.
 
     Args:
         rows: the source's rows, one for each prompt.
         prompts: the prompts of the rows.
         split: value of `extra_info.split` for rows that have none.
-        has_other_ids: whether the prompts' ids replace those in `extra_info.index`.
+        has_other_ids: whether the prompts' ids replace the values of `extra_info.index`.
     """
     size = len(prompts)
     columns = dict(zip(rows.column_names, rows.columns, strict=True))

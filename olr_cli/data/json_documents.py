@@ -170,7 +170,8 @@ def _without_unread(sample: Mapping[str, Any]) -> dict[str, Any]:
 def _archived(file: Path) -> dict[str, Any]:
     """Read a log archive of inspect_ai (.eval) as an object with two keys.
 
-    `eval` holds the description of the evaluation, which may be empty, and `samples` the list of its samples.
+    `eval` holds the description of the evaluation, which may be empty. `samples` holds the list of samples; a sample is
+    the record of one question.
 
     Raises:
         UserError: the archive is damaged.

@@ -56,8 +56,8 @@ _READ_TOO = frozenset(
 def first_filled(rows: Rows, role: str, names: Sequence[str]) -> list[str]:
     """Return those of `names` that are columns of the file, in the order in which to try them.
 
-    Empty columns are left out, unless all are empty. `role` is what the column is to hold, such as ``question``. If it
-    is ``answer`` and the first filled column holds prose, columns of short answers come first.
+    Empty columns are left out, unless all are empty. `role` is what the column should hold, such as ``question``. For
+    the role ``answer``, columns of short answers come first if the first filled column holds prose.
     """
     candidates = [*filter(rows.has, names)]
     if len(candidates) < 2:
@@ -71,11 +71,11 @@ def first_filled(rows: Rows, role: str, names: Sequence[str]) -> list[str]:
 
 
 def column_notes(rows: Rows, columns: Mapping[str, str]) -> Iterator[str]:
-    """Yield notes on what may surprise the user in how columns were read.
+    """Yield notes on columns that were read in a way that the user may not expect.
 
-    The notes are about three things: images and passages that are not read, the reason why a column of labels was
-    chosen, and labels that are prose or lists. The keys of `columns` are roles such as ``answer``, and its values are
-    the columns that were read, such as ``solution``.
+    The notes are about three things: columns of images or passages that are not read, the reason why a column of labels
+    was chosen, and labels that are prose or lists. `columns` is role -> column that was read, such as ``answer`` ->
+    ``solution``.
     """
     others = [name for name in rows.table.column_names if name not in columns.values()]
     for name, (pattern, remedy) in product(others, _OF_QUESTIONS.items()):

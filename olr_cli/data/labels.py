@@ -39,8 +39,8 @@ A tab or form feed is none of them: it may be the rest of `\\text` or `\\frac` t
 def golds_of(cell: Any) -> tuple[str, ...]:
     r"""Return the right answers in a cell as texts; the tuple is empty if the cell is missing or blank.
 
-    A cell may be a text, a number, a list of right answers, or an object with a usual name of labels as a key
-    (`LABEL_COLUMNS`). A list of texts or such an object may also be written as a text, in JSON or in Python's form.
+    A cell may be a text, a number, a list of right answers, or an object that has the answer under one of the keys in
+    `LABEL_COLUMNS`, such as ``answer``. A text may also spell a list or such an object, in JSON or as a Python literal.
 
     Of a worked solution, only the final answer counts. It is in the last ``<answer>`` or ``\boxed{…}``, else in the
     line after the last ``####``. If that line is a heading, the answer is everything after the ``####``.
@@ -173,7 +173,7 @@ def read_cells(
 def _written(text: str) -> Any:
     """Parse a text that spells a list of texts or an object of labels, in JSON or in Python's form.
 
-    An object of labels has a usual name of labels as a key (`LABEL_COLUMNS`). Return None for any other text.
+    An object of labels has one of the keys in `LABEL_COLUMNS`, such as ``answer``. Return None for any other text.
     """
     text = text.strip()
     # Only lists of quoted texts count: `[1, 2]` may be an interval, and `{1, 2}` a set.

@@ -162,7 +162,7 @@ def _below(place: Path, patterns: Sequence[str]) -> list[Path]:
 def is_log(place: Path) -> bool:
     """Return whether a place holds files of rollouts.
 
-    A run directory of olr may also look like this, so the caller has to rule it out beforehand.
+    The result may be True for a run directory of olr too, so callers test for run directories first.
     """
     try:
         return bool(_files_at(place))

@@ -189,10 +189,10 @@ def recognised(names: Collection[str]) -> LogFormat:
 
 
 def is_of_others(names: Collection[str]) -> bool:
-    """Return whether a table of another program has both responses and a column `answer`.
+    """Return whether the column `answer` of a table holds right answers, to go by the names of the table's columns.
 
-    The column `answer` then holds right answers. In olr's own tables, it holds the answers that responses claim.
-    `names` are the table's columns, by which olr's own tables are recognised.
+    In a table that olr wrote, `answer` holds the answers that the responses claim. In any other table that has both
+    responses and `answer`, it holds the right answers. A table without one of these two columns gives False.
     """
     responses = {*OF_ROLLOUTS["response"].known, *OF_ROLLOUTS["response"].likely}
     is_ours = {"prompt_id", "visit", "answer_class"}.intersection(names)

@@ -46,11 +46,12 @@ class Layout:
 
     @property
     def verdict(self) -> str | None:
-        """The name of the column of rewards that says whether the answer is right, or None if none clearly does.
+        """The name of the column of rewards that says whether the answer is right, or None if it is not clear which.
 
-        If there is only one column of rewards, it is this one. If there are several, it is the one whose name speaks of
-        correctness, such as ``accuracy``. If several names do or none does, the result is None. It is also None if the
-        file has a column `is_correct`, which says the same.
+        If there is one column of rewards, it is taken. If there are several, the column is taken whose name speaks of
+        correctness, such as ``accuracy``; the result is None if no name does, or more than one.
+
+        The result is also None if the file has a column `is_correct`, because that column already says what is right.
         """
         candidates = [
             name
@@ -69,7 +70,7 @@ class Layout:
         Args:
             source: the file, or the folder of the files.
             files: number of files.
-            is_shaped: whether the rewards have more than two values, so that the sentence must not call them verdicts.
+            is_shaped: whether the rewards have more than two values; the sentence then does not call them verdicts.
         """
         kind = (
             "a table of rollouts"
@@ -135,10 +136,11 @@ def _typed(rows: Rows, name: str, path: str) -> pl.Series:
 
 
 def _numeric(rows: Rows, name: str, path: str) -> pl.Series:
-    """Return the column at a path as a series called `name`, which has numbers or true and false.
+    """Return the column at a path as a series called `name`, which has numbers or booleans.
 
-    The type depends on `name`. `truncated` becomes true and false, and `tokens` becomes whole numbers. `is_correct`
-    keeps true and false or becomes floats; if it is empty, its type is null. Any other column becomes floats.
+    The type depends on `name`. `truncated` becomes booleans, and `tokens` becomes integers. `is_correct` stays booleans
+    if the column has booleans, is of type null if the column is empty, and otherwise becomes floats. Any other column
+    becomes floats.
 
     Raises:
         UserError: a value is no number.
@@ -343,12 +345,12 @@ def with_visits(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
 
 
 def _with_groups(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.Expr, list[str]]:
-    """Find out which rollouts are one visit, that is one group that was sampled for a prompt together.
+    """Find out which rollouts are one visit, that is, one group that was sampled for a prompt together.
 
     Returns:
         The rows, an expression and a list of notes. The expression has the same value in all rollouts of a visit, and a
-        larger one in a later visit of the prompt. It may use a column `_group`; this column is then added to the rows.
-        The list has one note if only the number of rollouts shows that a step holds several visits; otherwise it is
+        larger value in a later visit of the same prompt. If the expression needs a column `_group`, the rows have it.
+        The list has a note if only the number of rollouts shows that a step holds several visits; otherwise it is
         empty.
     """
     if "visit" in rows.columns:
@@ -379,11 +381,14 @@ def is_shaped(rows: pl.DataFrame) -> bool:
 
 
 def with_verdicts(rows: pl.DataFrame, layout: Layout) -> tuple[pl.DataFrame, list[str]]:
-    """Add the boolean columns `is_correct` and `is_rewarded`, as far as the log shows them; return rows and notes.
+    """Add the boolean columns `is_correct` and `is_rewarded` where the log allows it; return the rows and notes.
 
-    `is_correct` says whether the answer matches the true answer, which only olr's own tables show. `is_rewarded` says
-    whether the answer matches the label, according to the verdicts or rewards in the log. A column that the log does
-    not show is missing. The notes say which numbers were read as right.
+    `is_correct` says whether the answer matches the true answer. It is added only for olr's own tables.
+
+    `is_rewarded` says whether the answer matches the label. It is made from the verdicts or rewards in the log. It is
+    left out if the log has neither, or if they do not show which answers are right.
+
+    The notes say which numbers were read as right, or why none were.
     """
     kept, notes = rows.drop("verdict", "is_correct", strict=False), list[str]()
     if layout.format is TABLE and "is_correct" in rows.columns:
@@ -406,11 +411,12 @@ def with_verdicts(rows: pl.DataFrame, layout: Layout) -> tuple[pl.DataFrame, lis
 def _verdicts(column: pl.Series) -> tuple[list[pl.Series], list[str]]:
     """Convert numbers to verdicts; return a list with one boolean series, true for right, and a list of notes.
 
-    A number means right if it is above the middle between the lowest and the highest number, where 0 counts as one of
-    the numbers. A note states the middle, unless all numbers are -1, 0 or 1.
+    A number means right if it is above the middle between the lowest and the highest number. 0 counts as one of the
+    numbers: otherwise, a column of nothing but 1 would have no right answers. A note states the middle, unless all
+    numbers are -1, 0 or 1.
 
-    The list of series is empty if there are no numbers. It is also empty if there are so many different numbers that
-    they are a score; a note then says so.
+    The list of series is empty if there are no numbers, or if there are so many different numbers that they are a
+    score. In the second case, a note says so.
     """
     numbers = column.cast(pl.Float64)
     different = numbers.drop_nulls().unique()

@@ -203,7 +203,7 @@ def _questions(
 
 @dataclass
 class _Files:
-    """A reader of log files, one after the other, which also collects what the notes on all files say.
+    """The state of one call of `read_log`: it reads the files one by one, and collects facts for the notes on them.
 
     The fields from `columns` to `report` are the arguments of `read_log` with these names.
     """
@@ -325,10 +325,10 @@ class _Files:
             yield self._reduced(renamed(rows, self._layout, step))
 
     def _require_named(self, rows: Rows, path: Path) -> None:
-        """Raise UserError if a path that the user has named leads to no value in `rows`.
+        """Raise UserError if a column that the user has named, such as ``meta.gold``, leads to no value in `rows`.
 
-        A path whose whole column is missing is not checked here, because the schema has already shown that. A field
-        below a column, such as ``meta.gold``, shows only in the values. `path` is the file, for the error.
+        Only the part below the top-level column (``gold``) is tested here. Whether the top-level column (``meta``)
+        exists was tested before, with the schema. `path` is the log file, for the error.
         """
         columns = rows.table.column_names
         within = {
@@ -441,8 +441,8 @@ def _places(
     Args:
         schema: the columns of the file.
         form: the format of the log.
-        named: olr's name of a column -> path, as the user sets them.
-        place: the file, for errors.
+        named: olr's name of a column -> its path in the file, as the user sets them.
+        place: name of the file, for errors.
 
     Raises:
         UserError: a path in `named` leads to no column.
@@ -498,9 +498,8 @@ def answers_of(
         sources: data source of each response, or None. Each response is read by the default extractor of its data
             source; without `sources`, all are read by the general default.
         extractor: name of an extractor that reads all responses, whatever their data source, or None.
-        prompts: the prompt of each response, as `as_text` writes it, or None if unknown. A log may store a prompt with
-            the end that the chat template added, such as an opened thinking tag. This end decides where the answer may
-            begin.
+        prompts: the prompt of each response, as `as_text` writes it, or None if unknown. If a prompt ends with a mark
+            that opens the thinking, such as ``<think>``, the response begins inside its thinking.
     """
     if extractor is not None or sources is None:
         of_rows: Iterable[str] = repeat(extractor or default_extractor(""), len(responses))

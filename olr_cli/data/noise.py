@@ -40,7 +40,7 @@ def inject(
         type: noise type of the marked prompts. An `inactive` prompt gets a label that no answer matches. An `active`
             prompt gets a wrong answer as its label: one of `wrong_answers` or, without this argument, one that training
             draws later from the rollouts. `mixed` marks prompts of both types.
-        ratio: share of prompts to mark; decimal text and decimals count as written, floats as printed.
+        ratio: share of prompts to mark, from 0 to 1. It is taken exactly as it is written or printed: 0.1 is 1/10.
         seed: random seed of the choice of prompts and of wrong answers.
         active_share: share of the marked prompts that are active, if `type` is mixed.
         wrong_answers: prompt_id -> wrong answers from stored rollouts. An active prompt gets one of its wrong answers,
@@ -154,8 +154,8 @@ def describe_counts(prompts: PromptSet) -> str:
 def _mixed_type(rank: int, active_share: Fraction) -> NoiseType:
     """Return the noise type of a prompt in mixed noise.
 
-    `rank` is the prompt's position, from 0, in the order in which prompts are marked. Of the first m prompts in that
-    order, round(active_share * m) are active.
+    `rank` is the prompt's position, from 0, in the order in which prompts are marked. For every m, exactly
+    round(active_share * m) of the first m prompts in that order are active, and the others are inactive.
     """
     # By rank, and not by a draw: the types of the first m prompts stay the same if a larger ratio marks more.
     grows = marked_count(active_share, rank + 1) > marked_count(active_share, rank)

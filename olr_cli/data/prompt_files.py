@@ -98,10 +98,11 @@ def find_columns(
 def _usual(
     rows: Rows, named: Mapping[str, str], *, has_choices: bool
 ) -> Mapping[str, Sequence[str]]:
-    """Return role -> the paths with usual names that the file has, in the order in which to try them.
+    """Return role -> the usual column names of this role that the file has, in the order in which to try them.
 
     A role is what a column holds, such as ``question``. Roles in `named`, for which the user has set a column, are left
-    out. With `has_choices`, the usual names of multiple-choice labels count too.
+    out. With `has_choices`, the usual names for the labels of multiple-choice questions are added to the role
+    ``answer``.
     """
     usual = {role: [*names.known] for role, names in OF_PROMPTS.items()}
     usual["answer"] += CHOICE_LABELS if has_choices else ()
@@ -115,7 +116,8 @@ def _usual(
 def _are_whole_dialogues(rows: Rows, path: str) -> bool:
     """Return whether all values of a column are dialogues that end with an answer.
 
-    A column called ``prompt`` never counts, because the policy is given all turns of its dialogues.
+    For a column called ``prompt``, the result is always False, because the policy is given such dialogues whole, even
+    if the assistant has the last turn.
     """
     return path != "prompt" and all(map(_ends_with_answer, rows.values(path)))
 
@@ -184,10 +186,10 @@ class Reading:
 
     @property
     def options(self) -> list[str]:
-        """The columns, decimal commas and encoding of these settings as options of `olr` commands.
+        """The command-line options of `olr` that set the same `columns`, `decimal_comma` and `encoding`.
 
-        An example is ``["--columns", "question=q", "--decimal-comma"]``. The list is empty if all three have their
-        defaults.
+        An example is ``["--columns", "question=q", "--decimal-comma"]``. Fields that have their defaults give no
+        option.
         """
         columns = ",".join(f"{role}={path}" for role, path in (self.columns or {}).items())
         words = ["--columns", columns] if columns else []
@@ -196,11 +198,12 @@ class Reading:
         return words if is_utf_8 else [*words, "--encoding", str(self.encoding)]
 
     def system(self, data_source: str, *, is_question: bool) -> tuple[Message, ...]:
-        """Return the system message for a prompt that has none, as a tuple of one turn or no turn.
+        """Return the system message for a prompt that has none, as a tuple with one turn, or empty for no message.
 
-        If the user has set `system_prompt`, it is the message; `NO_SYSTEM_PROMPT` stands for no message. If the user
-        has not, plain questions get the standard instruction, and there is no message for chats and in the arithmetic
-        task. `is_question` is true for a plain question and false for a chat.
+        If `system_prompt` is set, that text is the message, except that `NO_SYSTEM_PROMPT` means no message.
+
+        If `system_prompt` is None, a plain question outside the arithmetic task gets the standard instruction. Chats
+        and arithmetic questions get no message. `is_question` is true for a plain question and false for a chat.
         """
         if self.system_prompt is not None:
             text = None if self.system_prompt == NO_SYSTEM_PROMPT else self.system_prompt
@@ -402,8 +405,8 @@ def _messages(
 ) -> list[tuple[Message, ...]]:
     """Return the chat turns of every row's question, with a system message in front if there is one.
 
-    If a chat has a system message of its own, that one counts. If not, the message is that of the row in `systems` or,
-    where this is None, that of `reading.system`.
+    A chat with a system message of its own keeps it. Any other question gets the system message of its row in
+    `systems` or, if that is None, the one that `reading.system` returns.
 
     Args:
         rows: the rows, for errors.
@@ -499,12 +502,12 @@ def _prompt_ids(
 ) -> tuple[Sequence[str], str | None]:
     """Return each row's id, and the path of the column that holds the ids, or None if no column does.
 
-    If `path` is not None, the user has named this column. If it is None, the usual columns (`ID_COLUMNS`, or `NUMBERED`
-    if `reading.are_numbered`) are tried, and the first that has a different id in every row is taken.
+    `path` is the column that the user has named, and None if the user has named none. In that case, the ids come from
+    the first usual column (`ID_COLUMNS`, or `NUMBERED` if `reading.are_numbered`) with a different id in every row.
 
-    If there is no such column, the ids are `otherwise` or, if that is empty, digests of the questions, which do not
-    depend on the row order. With `reading.are_numbered`, they are row numbers with a digest of the question instead,
-    such as ``0-5f2a91c3``.
+    If no usual column is like this, the ids depend on `reading.are_numbered`. If it is set, an id is the row number and
+    a digest of the question, such as ``0-5f2a91c3``. If not, the ids are `otherwise` or, if that is empty, digests of
+    the questions, which do not depend on the row order.
 
     Raises:
         UserError: an id at `path` is missing or repeated.
@@ -548,12 +551,13 @@ def _marks(
 ) -> list[Mark]:
     """Return the noise type and the true answer of every row, each None where it is unknown.
 
-    A noise type that a row states is kept. If the row states none, noise type and true answer are inferred from its
-    label and the true answer that it states (`implied_mark`). The sentinel is the text by which noise replaces a label,
-    and a row with this label gets the type `noise_type_of_sentinel`.
+    A row may state its noise type and its true answer in `extra_info`, and both are kept. If it states the type
+    ``clean`` but no true answer, its label is the true answer. If it states no noise type, `implied_mark` infers the
+    values from the label and the stated true answer. The sentinel is the text by which noise replaces a label, and a
+    row with this label gets the type `noise_type_of_sentinel`.
 
-    Nothing is inferred for a row that has neither the sentinel nor a stated true answer, if other rows state their
-    noise types or if all rows are like this one. Both results are then None.
+    A bare row states neither value, and its label is not the sentinel. If some row states a noise type, or if all rows
+    are bare, both values of a bare row are None. Otherwise, a bare row with a label counts as clean.
     """
     originals = read_labels(rows, "extra_info.original_ground_truth")
     noise_types = _noise_types(rows)
@@ -607,10 +611,11 @@ def _with_points(
 def implied_mark(
     label: str | None, original: str | None, noise_type_of_sentinel: NoiseType
 ) -> Mark:
-    """Infer (noise type, true answer) for a row that names no noise type, in a file where others are marked.
+    """Infer (noise type, true answer) for a row that names no noise type.
 
-    `original` is the true answer that the row states, or None. The sentinel is the text by which noise replaces a
-    label.
+    The caller must know that the file marks its noisy rows: a row with a label but without `original` then counts as
+    clean. `original` is the true answer that the row states, or None. The sentinel is the text by which noise replaces
+    a label.
 
     | label                      | noise type               | true answer |
     |----------------------------|--------------------------|-------------|
@@ -649,9 +654,10 @@ def read_prompts(
             (``org/name[/configuration][:split][@revision]``). Files are in the interchange format, or have columns for
             question and answer.
         split: split of a built-in set, or of a hub id that names none.
-        limit: largest number of prompts, taken from the beginning. A built-in set returns exactly this number; its
-            default is 400, or the whole set if that is smaller.
-        sample: number of prompts to draw at random; they stay in file order.
+        limit: largest number of prompts, taken from the beginning; None for all. For a built-in set, it is the exact
+            number of prompts, and None stands for 400, or for the whole split if it has fewer.
+        sample: number of prompts to draw at random from these, which stay in file order; None for all of these. For a
+            built-in set, this number replaces `limit`.
         seed: random seed of a built-in set and of the sample.
         noise_type_of_sentinel: noise type of rows that don't name theirs and whose label is the sentinel, the text by
             which noise replaces a label.
@@ -696,8 +702,8 @@ def load_rows(
         encoding: encoding of text files; None for UTF-8, or UTF-16 with a byte order mark.
 
     Returns:
-        The rows, the name of the set, the data source of rows that don't name theirs, and the commit of a hub data set.
-        The commit is None for other sets, or if it is unknown.
+        Four values: the rows, the name of the set, the data source to assume for rows that name none, and the commit of
+        a hub data set. The commit is None for other sets, or if it is unknown.
     """
     if parse_source(text) is not None:
         return (

@@ -35,7 +35,7 @@ View = Literal["original", "rephrased"]
 
 @dataclass(frozen=True)
 class Prompt:
-    """One row of a data set: a question with its labels."""
+    """One row of a data set: a question with its given label and, if known, its true answer and type of noise."""
 
     prompt_id: str
     """The row's id in the file, else a digest of the question; unique in the data set.
@@ -88,7 +88,7 @@ class Prompt:
     # Cached, because every label needs it at every visit.
     @cached_property
     def in_percent(self) -> bool:
-        """Whether the question asks for a percentage, so that an answer may stand with or without a percent sign."""
+        """Whether the question asks for a percentage; its answer may then have a percent sign or not."""
         if self.stored_in_percent is not None:
             return self.stored_in_percent
         return in_percent(self.messages)
@@ -153,7 +153,10 @@ def digested(prompt: Prompt) -> bytes:
 
 @dataclass(frozen=True, eq=False)
 class PromptSet:
-    """Prompts in file order, and the rows they came from, so that a file written from them loses nothing."""
+    """Prompts in file order, with the rows that they came from.
+
+    The rows have all columns of the source. A file that is written from the set therefore keeps these columns.
+    """
 
     prompts: tuple[Prompt, ...]
 
@@ -194,7 +197,8 @@ class PromptSet:
     def table(self) -> pa.Table:
         """The rows in the interchange format, with all columns of the source.
 
-        The labels in this table may be out of date; those of `prompts` count.
+        The table may still have the labels of the source. If noise or verified answers have changed labels, only
+        `prompts` has the new ones.
         """
         return self.make_table()
 

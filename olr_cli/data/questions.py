@@ -52,7 +52,7 @@ def normal_question(messages: Iterable[Message]) -> str:
 
 
 def _normal(text: str) -> str:
-    """Normalise a text, so that texts which differ only in ways that rarely make another question become equal.
+    """Return the normal form of a text, which ignores differences that rarely make another question.
 
     Unicode form, case and white space are made uniform. Question marks, LaTeX's dollar signs and spaces, space beside
     symbols, and punctuation at the end are dropped.
@@ -97,7 +97,7 @@ def question_of(messages: Sequence[Message]) -> str:
 
 
 def has_template(messages: Sequence[Message]) -> bool:
-    """Return whether the question is inside a chat template, so that the text is already formatted."""
+    """Return whether the text of the question already has the tags of a chat template around it."""
     return question_of(messages) != _last_asked(messages)
 
 
@@ -129,7 +129,10 @@ class QuestionIds:
         self._prompts: Counter[str] = Counter()
 
     def next(self, messages: Iterable[Message]) -> str:
-        """Return the id of the next prompt; it ends in ``-2`` for the second prompt with a question, and so on."""
+        """Return an id for one more prompt of the source.
+
+        If earlier calls had prompts with the same question, the id ends in a number: ``-2`` at the second call.
+        """
         name = f"q-{hashlib.sha256(normal_question(messages).encode()).hexdigest()[:12]}"
         self._prompts[name] += 1
         return name if self._prompts[name] == 1 else f"{name}-{self._prompts[name]}"
@@ -138,8 +141,8 @@ class QuestionIds:
 def question_ids(prompts: Iterable[Sequence[Message]]) -> list[str]:
     """Return the ids (`QuestionIds`) of all prompts of a source; they do not depend on the order of the prompts.
 
-    If several prompts ask the same question, their ids end in a number from the second prompt on. Prompts with
-    different texts are numbered first, sorted by text. Exact copies are numbered after them.
+    Of several prompts that ask the same question, the first has the plain id, the second an id that ends in ``-2``, and
+    so on. They are counted in the order of their texts, with exact copies of a prompt after all others.
     """
     copies: Counter[tuple[tuple[str, str], ...]] = Counter()
     keys = []
@@ -168,12 +171,10 @@ class QuestionIndex:
     def find(self, turns: Sequence[Message]) -> Sequence[int]:
         """Return the positions, in the indexed sequence, of the questions that a prompt asks; empty if there are none.
 
-        First, all the user's turns in the prompt are compared with those in each question. If no question is equal,
-        only the last question in the prompt is compared with the last one in each.
-
-        The second comparison counts in two cases. Either the prompt is one text, in which a chat template has written a
-        whole dialogue. Or the prompt has several user turns, such as solved examples, and the indexed question has only
-        one.
+        First, all the user's turns in the prompt are compared with all the user's turns in each indexed question. If
+        none is equal, only the user's last turns are compared, in two cases. In the first case, the prompt is one text
+        in which a chat template has written a whole dialogue. In the second case, the prompt has several user turns,
+        such as solved examples, and the indexed question has only one.
         """
         if same := self._by_all.get(normal_question(turns)):
             return same

@@ -26,9 +26,9 @@ class Rows:
     A path names a column (``Question``), a field of a struct (``meta.gold``) or an item of a list (``answers.0``). In a
     list of chat turns, it names the last turn of a role (``messages.assistant``).
 
-    Ids and labels are read as text. A column of whole numbers with a gap is often exported as floats, so `14.0` is read
-    as 14, and NaN as a missing value. A float of 16 or 32 bits is read as the number that it is printed as, such as
-    0.1.
+    Ids and labels are read as text. If a column of whole numbers has empty cells, many programs export it as floats; so
+    `14.0` is read as 14, and NaN as a missing value. A float of 16 or 32 bits is read as the number that it is printed
+    as, such as 0.1.
     """
 
     table: pa.Table

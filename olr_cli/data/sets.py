@@ -39,11 +39,12 @@ def training_prompts(recipe: Recipe) -> PromptSet:
 def training_data(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
     """Return the training prompts with the recipe's noise and verified labels, and the held-out prompts.
 
-    A verified label is a true answer that a person has checked. It comes from the file `data.verified` or, if that is a
-    number, from that many prompts drawn among those with a known true answer.
+    A verified label is a true answer that a person has checked. If `data.verified` is a file, the verified labels are
+    in it. If `data.verified` is a number, that many prompts are drawn among those with a known true answer, and these
+    answers count as verified.
 
-    If the recipe has noise without a ratio, no noise is added: the file must already mark some labels as noise of the
-    recipe's type.
+    If the recipe has noise without a ratio, no noise is added. The file must then already mark some labels as noise of
+    the recipe's type.
 
     The held-out prompts are those of `data.train` that `data.held_out` keeps out of training. They are None if
     `data.held_out` is not set, or if `data.test` names other prompts.
@@ -127,13 +128,13 @@ def _split(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
 
 
 def _with_noise(prompts: PromptSet, recipe: Recipe) -> PromptSet:
-    """Return the prompts with the recipe's noise; without a noise section, they stay unchanged.
+    """Return the prompts with the recipe's noise.
 
-    If the noise has a ratio, it is injected. If it has none, the prompts stay unchanged, but the file must already mark
-    some labels as noise, and of the recipe's type.
+    If `noise.ratio` is set, noise is injected. In all other cases, the prompts are returned unchanged. If the recipe
+    has a noise section without a ratio, some labels must already be marked as noise of the recipe's type.
 
     Raises:
-        UserError: noise cannot be injected or, without a ratio, the marks in the file are not of the recipe's type.
+        UserError: noise cannot be injected or, without a ratio, such marks are missing or of another type.
     """
     noise = recipe.noise
     if noise is None:
@@ -184,8 +185,8 @@ def sentinel_type(recipe: Recipe) -> NoiseType:
 def held_out_prompts(recipe: Recipe, source: str, split: str) -> PromptSet:
     """Read prompts that are only evaluated.
 
-    Each prompt needs a right answer: a true answer, or a label that is not known to be noise. `split` is ``validation``
-    or ``test``.
+    Each prompt needs a right answer: a true answer, or a label that is not known to be noise. `source` is a file, a
+    built-in set or a hub id, as for `read_prompts`. `split` is ``validation`` or ``test``.
 
     Raises:
         UserError: the prompts cannot be read, or one has neither a true answer nor a clean label.

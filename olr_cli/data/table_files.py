@@ -113,10 +113,10 @@ def _is_data(file: Path) -> bool:
 
 
 def _no_files(source: str, path: Path) -> UserError:
-    """Return the error for a folder without data files; its remedy names data files one or two folders below, if any.
+    """Return the error for a folder without data files.
 
-    Files lie below in a snapshot of the hub (``data/train-….parquet``), in a folder with one folder per split, and in a
-    saved DatasetDict.
+    If subfolders, at most two levels down, hold data files, the remedy in the error names these files. This happens for
+    a snapshot of the hub (``data/train-….parquet``), a folder with one folder per split, and a saved DatasetDict.
     """
     below = filter(_is_data, chain(path.glob("[!.]*/*"), path.glob("[!.]*/[!.]*/*")))
     folders = gathered((file.parent.relative_to(path), file.name) for file in below)
@@ -363,10 +363,15 @@ def _csv_table(file: Path, encoding: str | None) -> pa.Table:
 
 
 def _csv_column(values: Sequence[str], place: str, *, is_ours: bool) -> pa.Array:
-    """Return a column of texts, or of chat turns if every text is a list of them; empty texts become null.
+    """Convert the cells of a CSV column to an array; empty cells become null.
 
-    If `is_ours`, olr wrote the file, and put an apostrophe before texts that a spreadsheet would read as formulas. The
-    apostrophe is then removed. `place` names the column in errors.
+    The array holds chat turns if every other cell spells a list of chat turns, and texts if not.
+
+    Args:
+        values: the cells.
+        place: name of the column, for errors.
+        is_ours: whether olr wrote the file. It then put an apostrophe before texts that a spreadsheet would read as
+            formulas, and this apostrophe is removed.
     """
     if is_ours:
         values = [_QUOTED.sub("", value) for value in values]

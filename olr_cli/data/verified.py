@@ -27,7 +27,7 @@ VERDICTS = ("kept", "wrong", "flawed", "unsure")
 
 @dataclass(frozen=True, slots=True)
 class VerifiedLabel:
-    """The result of checking one prompt's label."""
+    """What a person has found out about one prompt's label: the true answer or, without it, that the label is wrong."""
 
     prompt_id: str | None
     """The prompt's id, or None if the file has no ids."""
@@ -46,11 +46,10 @@ class VerifiedLabel:
 
 
 class VerifiedLabels:
-    """The verified labels of a file, and which prompts they are for.
+    """The verified labels of a file, with methods that find the label of a prompt.
 
-    A label is for the prompt that has its id. If no label has a prompt's id, the label for the prompt's question is
-    used. If the ids are the same, but the label has a question and it is not the prompt's, that is an error. The object
-    also remembers which labels and prompts have matched.
+    A prompt gets the label with its id. If no label has this id, the prompt gets the label with its question. A label
+    with the prompt's id but another question is an error. The object remembers which labels and prompts have matched.
     """
 
     def __init__(
@@ -76,16 +75,18 @@ class VerifiedLabels:
         *,
         for_training: bool = False,
     ) -> VerifiedLabels:
-        """Read labels from a table of prompt_id and true_answer, with or without questions, or from a data set.
+        """Read verified labels from a file, which is a table of labels or a whole data set.
 
-        A table may have two more columns. `verdict` says whether the given label is kept, wrong, flawed or unsure, and
-        may stand in for the true answer. `drawn` marks the rows whose prompts were drawn at random. Rows whose verdict
-        contradicts their true answer are skipped and counted in the property `note`.
+        A table has the columns `prompt_id` and `true_answer` or `verdict` or both. `verdict` is a person's decision on
+        the given label: kept, wrong, flawed or unsure. A row whose verdict contradicts its true answer is skipped, and
+        `note` counts such rows. The column `drawn`, if there is one, marks the prompts that were drawn at random.
+
+        In a data set, the true answers or, where they are unknown, the labels count as verified.
 
         Args:
-            file: a table or a data set.
+            file: the table or data set.
             reading: the user's settings for reading a data set, such as its columns.
-            for_training: whether it is an error if no label has a true answer; an audit can use verdicts alone.
+            for_training: whether to raise an error if no label has a true answer; an audit can use verdicts alone.
 
         Raises:
             UserError: the file does not exist, cannot be read, or has no label that counts.
@@ -109,12 +110,13 @@ class VerifiedLabels:
 
     @classmethod
     def for_prompts_to_come(cls, verified: str | int | None) -> VerifiedLabels:
-        """Read the file that `data.verified` names, for a caller that does not know all its prompts yet.
+        """Read the file of verified labels of a recipe, for a caller that does not know all its prompts yet.
 
-        If `verified` is None, there are no verified labels.
+        `verified` is the recipe's `data.verified`: the path of the file, or None for no verified labels. It must not be
+        a number, because drawing that many labels would need all prompts.
 
         Raises:
-            UserError: `verified` is a number of labels to draw, or the file cannot be read.
+            UserError: `verified` is a number, or the file cannot be read.
         """
         if verified is None:
             return cls()
@@ -181,9 +183,9 @@ class VerifiedLabels:
 
     @property
     def note_on_skipped(self) -> str:
-        """The end of the sentence `note`, on rows that contradict themselves: their number, and which is the first.
+        """A clause for the end of `note`: how many rows contradict themselves, and which is the first.
 
-        It begins with a semicolon. If there are no such rows, it is empty.
+        The clause begins with a semicolon. If there are no such rows, it is empty.
         """
         if not self._skipped:
             return ""
@@ -310,8 +312,8 @@ def _labels_in(file: Path, reading: Reading) -> tuple[list[VerifiedLabel], list[
 def _labels_of_table(rows: Rows, file: Path) -> tuple[list[VerifiedLabel], list[str]]:
     """Return the labels of a table, one for each prompt_id, and a description of each row that contradicts itself.
 
-    A row contradicts itself if its verdict does not fit its true answer. Such a row gives no label. Rows are ignored if
-    they have no prompt_id, or neither a true answer nor a verdict that counts.
+    A row contradicts itself if its verdict does not fit its true answer. Such a row gives no label. A row is
+    ignored if it has no prompt_id, or if `_truth` finds nothing in it.
 
     Raises:
         UserError: a verdict is unknown, a kept label is not stated, or a prompt has several true answers.
@@ -358,10 +360,10 @@ def _labels_of_table(rows: Rows, file: Path) -> tuple[list[VerifiedLabel], list[
 def _truth(
     verdict: str | None, answer: str | None, label: str | None
 ) -> tuple[str | None, str | None] | None:
-    """Return the true answer and the label that the verdict is about, or None if the row says nothing.
+    """Return (true answer, label that the verdict is about) for one row of verified labels, or None to ignore the row.
 
     `verdict` is one of `VERDICTS` or None, `answer` is the row's true_answer or None, and `label` is the given_label
-    that people saw.
+    that people saw, or None.
 
     | verdict | with an answer  | without an answer |
     |---------|-----------------|-------------------|
@@ -371,8 +373,8 @@ def _truth(
     | flawed  | (None, None)    | (None, label)     |
     | unsure  | None            | None              |
 
-    The sentinel is the text by which noise replaces a label, and it is no true answer. If the first item of a pair
-    would be the sentinel, it becomes None. A row with the verdict kept or None then says nothing.
+    The sentinel is the text by which noise replaces a label, and it is no true answer. If the true answer in the table
+    above would be the sentinel, it becomes None. If the verdict is kept or None, the row is then ignored.
     """
     match verdict:
         case "unsure":
@@ -392,8 +394,13 @@ def _truth(
 def _contradicts(verdict: str | None, label: str | None, truth: str | None) -> bool:
     """Return whether a verdict contradicts the true answer.
 
-    The verdict ``kept`` does so if the label differs from the true answer, and the verdict ``wrong`` does so if they
-    match. No other verdict does so, and none does without a label or without a true answer.
+    ``kept`` contradicts a true answer that differs from the label. ``wrong`` contradicts a true answer that matches the
+    label. For any other verdict, or if the label or the true answer is missing, the result is False.
+
+    Args:
+        verdict: one of `VERDICTS`, or None.
+        label: the label that the verdict is about, or None.
+        truth: the true answer, or None.
     """
     # A flawed question may have any label, so that verdict contradicts nothing.
     if verdict not in ("kept", "wrong") or not label or not truth:

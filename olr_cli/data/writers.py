@@ -77,9 +77,10 @@ def csv_suffix(source: str) -> str:
 
 
 def require_writable(target: Path | None, source: str) -> None:
-    """Raise UserError if `target` has an ending that `write_rows` cannot write, so that no long check runs in vain.
+    """Raise UserError if `write_rows` could not write a file with the ending of `target`.
 
-    `source` is the data set that the rows will come from. Without a target, nothing is raised.
+    Callers test this before a long check whose result they will write. `source` is the data set that the rows will come
+    from. If `target` is None, nothing is raised.
     """
     if target and target.suffix not in (
         ".parquet",
@@ -119,11 +120,12 @@ def write_rows(rows: Rows, kept: Sequence[int], target: Path) -> bool:
 def write_csv_rows(
     origins: Origins, cells_of: Mapping[int, Mapping[str, str]], target: Path
 ) -> bool:
-    """Write some rows of a CSV file with all their cells, of which some are replaced or added.
+    """Copy some rows of one CSV file to a new file, with some cells replaced or added.
 
     Args:
-        origins: origins of the rows, which are in one file.
-        cells_of: row index -> column name -> new cell; only these rows are written, in this order.
+        origins: the rows' places in the CSV file.
+        cells_of: row index -> column name -> new cell. Only these rows are written, in this order. Cells that are not
+            named here are copied.
         target: the new file.
 
     Returns:
