@@ -67,7 +67,10 @@ has.
 
 @dataclass(frozen=True)
 class Layout:
-    """The layout of one of the paper's tables: its rows, their names, and the method that they are compared with."""
+    """The layout of one of the paper's tables: its rows, what names them, and the method to compare other rows with.
+
+    `Layout.of` makes it.
+    """
 
     rows: Sequence[PublishedRow]
     """The paper's rows, in its order."""
@@ -118,10 +121,10 @@ class Layout:
         return setting.method, *noise, setting.besides, self.varied(setting)
 
     def reference_key(self, setting: Setting) -> Hashable | None:
-        """Return the key of the row with which a training with this setting is compared.
+        """Return the key of the row with which a training with this setting is compared, or None if with no row.
 
-        That row has the reference method, no settings of OLR, and otherwise the same setting, such as the same noise.
-        The result is None for the reference method itself and for methods that use no labels.
+        That row has the table's reference method without OLR's threshold and warm-up. All else, such as the noise, is
+        as in `setting`. The reference method itself and methods that use no labels are not compared.
         """
         if setting.method == self.reference or _uses_no_labels(setting):
             return None
