@@ -59,8 +59,8 @@ class PooledProblem:
     ) -> Iterator[Generation]:
         """Yield the stored samples of the problem, then the new ones, which are not graded yet.
 
-        Stored samples are yielded too, because they are graded again together with the new ones. A class of equivalent
-        answers is named after its most frequent spelling, which new samples may change (R7).
+        All of them have to be graded together, because a class of equivalent answers is named after its most frequent
+        spelling, which new samples may change.
 
         Args:
             prompt: the text that the model read.

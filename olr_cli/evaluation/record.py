@@ -184,10 +184,10 @@ class EvaluationRecord(Section):
 
     @property
     def not_as_asked(self) -> dict[str, str]:
-        """Setting -> what happened instead, in words, for each setting that the backend did not use as asked.
+        """Name -> what happened instead, in words, for each setting that a backend did not use as asked.
 
-        These are settings in `sampling` or the seed. A server may have refused one, for example. The words come from
-        the entries of `generated_by`.
+        A name is ``seed`` or a field of `sampling`. For example, a server may have refused to take a seed. The words
+        are those that the backends left in `generated_by`.
         """
         return {
             name: how

@@ -218,8 +218,8 @@ def _notes(target: Target) -> Iterator[str]:
 def _next_command(targets: Sequence[Target], compare: Compared) -> dict[str, str]:
     """Return a command that the user may want to run next, as a dict of this command -> its purpose.
 
-    It is an `olr regrade` of the folder that holds the evaluations. If that folder also holds other evaluations, the
-    dict is empty.
+    The command is `olr regrade FOLDER`. FOLDER is that of the evaluation; for several evaluations, it is the folder
+    above them. If that folder also holds other evaluations, the dict is empty.
     """
     place = targets[0].folder if len(targets) == 1 else targets[0].folder.parent
     # `olr regrade` takes one folder. If that holds other evaluations too, no command fits exactly these.
@@ -245,7 +245,7 @@ def _reference(named: Path) -> Target:
     """Return the evaluation at a path; if there are several, the last by folder name.
 
     Raises:
-        UserError: there is no evaluation, or the returned one would have no finished benchmark.
+        UserError: there is no evaluation, or that evaluation has no finished benchmark.
     """
     other = evaluations_at(named)[-1]
     if not other.store.finished():

@@ -122,7 +122,7 @@ def score(
         generations: one row per sample, with the columns ``problem_id``, ``gold``, ``sample``, ``answer``,
             ``answer_class``, ``is_correct``, ``tokens``, ``truncated`` and ``unfinished_thought``, and maybe
             ``ended_by``.
-        samples: the number of samples that each problem must have, which is the n of avg@n (R19).
+        samples: the number of samples that each problem must have. It is the n of avg@n.
         problems: the number of problems that there must be; None: any number.
 
     Raises:

@@ -68,7 +68,7 @@ _SCORED = [column.name for column in fields(Generation) if column.name not in _T
 
 @dataclass(frozen=True)
 class Target:
-    """A model or checkpoint to evaluate, and the folder of its evaluation."""
+    """A model or checkpoint to evaluate, its name in tables, where it comes from, and the folder of its evaluation."""
 
     model: str
     """Absolute path of a folder in Hugging Face layout, or hub id."""
