@@ -267,9 +267,9 @@ class Benchmark(Section):
 
     @property
     def notes(self) -> Sequence[str]:
-        """Notes on how a data file's rows were read, as sentences without a full stop.
+        """Notes for the user on how the rows of a data file were read, as sentences without a full stop.
 
-        Empty if a YAML file defines the benchmark.
+        Empty if the benchmark is defined by a YAML file instead of made from a data file.
         """
         return self._notes
 
@@ -277,7 +277,7 @@ class Benchmark(Section):
         """Return a copy that `require_named` accepts even if its extractor is a Python function.
 
         Call this only if the command names the benchmark's YAML file: the user then trusts the code that the file
-        names. All else in the copy is equal.
+        names. The copy's settings are those of the original.
         """
         benchmark = self.model_copy()
         benchmark._is_named = True

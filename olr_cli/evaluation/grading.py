@@ -47,8 +47,9 @@ def grade(
 ) -> list[Generation]:
     """Read the answer in each response and grade it; return graded copies of the samples, in the same order.
 
-    Equivalent answers to a problem form a class. `answer_class` of a sample becomes the most frequent spelling in its
-    class; for multiple choice, it becomes the letter of an option. It is None if the response has no answer.
+    Equivalent answers to a problem form a class. A sample's `answer_class` becomes the most frequent spelling in its
+    class; for multiple choice, it becomes the letter of an option. It is None without an answer, and in multiple choice
+    also if the answer names no option.
 
     Args:
         benchmark: decides the grader, the extractor and the tolerance.
@@ -399,8 +400,8 @@ def _rekey(
 
     Returns:
         The copy, its scores, and the original's scores. Both lists of scores are in the order of `tasks`. Scores are
-        paired by problem id and gold. So that they can be paired, the original's `Score.by_problem` has the new golds
-        in its keys, with the old shares.
+        paired by problem id and gold, so the original's `Score.by_problem` is returned with the new golds in its keys
+        and the old shares.
     """
     store = target.store
     [digest] = {task.verified.digest for task in tasks if task.verified}

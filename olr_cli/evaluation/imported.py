@@ -162,11 +162,11 @@ def import_log(
 
 
 def _named_benchmarks(request: EvaluationRequest) -> list[Benchmark]:
-    """Return the benchmarks that a request names; empty if it names none.
+    """Check a request for an import, and return the benchmarks that it names; empty if it names none.
 
     Raises:
-        UserError: the request has `data` but names no benchmark, a name is unknown, or `request.compare` is a path
-            without finished evaluations.
+        UserError: the request has `data` but names no benchmark, a name is unknown, or no evaluation at the path
+            `request.compare` is finished.
     """
     if request.data is not None and request.benchmarks is None:
         raise UserError(

@@ -297,7 +297,7 @@ def _in_own_folder(target: Target, *, is_held_out: bool) -> Target:
 
 
 class Chosen(NamedTuple):
-    """The benchmarks that a request asks for, with the defaults for sampling them."""
+    """The benchmarks to evaluate, a note for the user, and the defaults for sampling them."""
 
     benchmarks: Sequence[Benchmark]
     note: str | None = None
@@ -335,7 +335,8 @@ def default_benchmarks(
     is a benchmark of its own. Without `data`, they are the first of these that exists:
 
     1. The held-out sets of the runs among the models (`data.test` or `data.held_out`).
-    2. The built-in set of a toy policy, if the models are built-in toy policies or runs that started from one.
+    2. The built-in set for which a toy policy was made, if each model is a built-in toy policy or a run that started
+       from one.
     3. The paper's nine.
 
     Args:

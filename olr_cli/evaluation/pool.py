@@ -35,7 +35,7 @@ STORED_EVERY = 15.0
 
 @dataclass(frozen=True)
 class PooledProblem:
-    """A problem that lacks samples, with the seeds of the missing samples, and with the stored samples."""
+    """A problem that lacks samples, with the seeds of the missing samples, and with its stored samples."""
 
     task: Task
     problem: Prompt
@@ -140,7 +140,7 @@ def sample_seed(seed: int, benchmark: str, problem_id: str, sample: int) -> int:
 class Recorder(AbstractContextManager["Recorder"]):
     """Grade and store finished problems in a second thread while the model works on others.
 
-    At the end of the `with` block, all problems that were added are stored. evaluation.json is written with the first
+    The end of the `with` block waits until all added problems are stored. evaluation.json is written with the first
     samples. It is written again whenever the backend's `facts` change: a server shows only in its replies which
     settings it refuses.
     """

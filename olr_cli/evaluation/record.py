@@ -25,7 +25,10 @@ Protocol = Literal["standard", "paper"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """One sample of a benchmark's problem. It has no answer until `olr_cli.evaluation.grading.grade` fills it in."""
+    """One sample of a benchmark's problem: prompt, response, gold and grade.
+
+    The fields of the answer and the grade have their defaults until `olr_cli.evaluation.grading.grade` sets them.
+    """
 
     benchmark: str
     problem_id: str

@@ -125,7 +125,7 @@ def draw(
     the figures.
 
     Raises:
-        UserError: a name is unknown, or the arms lack the data for a figure that is named other than by ``all``.
+        UserError: a name is unknown, or the arms lack the data for a figure that has its own name in `names`.
     """
     if not names:
         return {}

@@ -146,7 +146,7 @@ def training_accuracy(epochs: Epochs) -> pl.DataFrame:
 
 
 def accuracy_by_selection(epochs: Epochs) -> pl.DataFrame:
-    """Return by epoch how often the majority answer is right where it replaced the label, and how often elsewhere.
+    """Return by epoch how often the majority answer is right: where it replaced the label, and where it did not.
 
     The frame has a row per metric and epoch (`Epochs.rows`), from the first epoch after the warm-up on.
 

@@ -112,7 +112,7 @@ class Sheet:
     ) -> None:
         """Draw a line and write its name, `label`, at its right end.
 
-        `look` is passed on to `Axes.plot`.
+        `look` holds further keyword arguments for `Axes.plot`.
         """
         axes.plot(x, y, color=colour, zorder=3, **look)
         self.label(axes, float(y[-1]), label, colour)
@@ -186,11 +186,11 @@ class Sheet:
 
         Args:
             axes: the panel.
-            place: height of the bar's middle on the vertical axis.
+            place: position of the bar's middle on the vertical axis.
             mean: length of the bar.
-            sd: half the length of a whisker around `mean`; None: there is no whisker.
+            sd: a whisker reaches from `mean` - `sd` to `mean` + `sd`; None: there is no whisker.
             values: the runs' values. Two to four (`FEW`) are drawn as dots, and then there is no whisker.
-            look: passed on to `Axes.barh`.
+            look: further keyword arguments for `Axes.barh`.
         """
         axes.barh(place, mean, height=0.7, **look)
         if 1 < len(values) <= FEW:

@@ -113,7 +113,7 @@ def _on_other_questions(
 ) -> Iterator[str]:
     """Yield a warning for each arm whose held-out questions differ from those of the arm that it is compared with.
 
-    An arm gets no warning if the table shows no difference in held-out accuracy for it.
+    There is no warning for an arm whose difference in held-out accuracy is unknown, because the table shows none.
 
     Args:
         arms: the arms.

@@ -167,9 +167,10 @@ class Layout:
 
 
 def compared_with(table: str) -> tuple[str, str]:
-    """Return the method with which other rows of a paper's table are compared, and a phrase that describes it.
+    """Return the reference method of one of the paper's tables, and a phrase that describes the reference row.
 
-    The method is ``grpo`` if the table has it, otherwise ``olr``.
+    The other rows of the table are compared with rows of this method. It is ``grpo`` if the table has GRPO, otherwise
+    ``olr``.
     """
     methods = {row.setting.method for row in published_table(table)}
     return next(named for named in _REFERENCES.items() if named[0] in methods)

@@ -61,7 +61,10 @@ _Shown: TypeAlias = Callable[["PaperRow"], str | Cell]
 
 @dataclass(frozen=True)
 class PaperRow:
-    """A row of the paper's table, or a row of ours that the paper's table does not have."""
+    """A row of a `PaperTable`: a setting, with our scores, the paper's scores, or both.
+
+    It is a row of the paper's own table, or a row added for one of our arms that belongs in none of those.
+    """
 
     block: str
     """Title above the group of rows that it belongs to."""
@@ -85,9 +88,9 @@ class PaperRow:
 
     @property
     def below_start(self) -> tuple[int, int] | None:
-        """Two numbers of runs: those whose held-out accuracy is lower after training than before, and all of them.
+        """How many runs have a lower held-out accuracy after training than before, and how many runs measured both.
 
-        None if no run measured both accuracies.
+        None if no run did.
         """
         share = self.cells.get(BELOW_START)
         # The share is a mean of 0 and 1 over n runs; `round` removes the floating-point error from the count.
