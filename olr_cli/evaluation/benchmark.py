@@ -219,7 +219,7 @@ class Benchmark(Section):
     @model_validator(mode="before")
     @classmethod
     def _title_by_default(cls, tree: Any) -> Any:
-        """Return the unvalidated settings; without a title, the benchmark's name becomes the title."""
+        """Return the settings before validation; if they have no title, the benchmark's name becomes the title."""
         return (
             {"title": tree["name"], **tree}
             if isinstance(tree, Mapping) and "name" in tree

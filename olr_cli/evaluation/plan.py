@@ -473,7 +473,7 @@ def protocol_of(asked: Protocol | None, targets: Sequence[Target]) -> Protocol:
 def paper_benchmark(benchmark: Benchmark) -> Benchmark:
     """Return a copy of a benchmark with the number of samples that the paper drew.
 
-    For GPQA, the last line break of the prompt is removed, because most of the authors' questions end without one.
+    For GPQA, line breaks at the end of the prompt are removed, because most of the authors' questions end without one.
     """
     changes: dict[str, object] = {"samples": _SAMPLES.get(benchmark.name, 1)}
     if benchmark.name == "gpqa_diamond":

@@ -332,7 +332,7 @@ def _labels(question: str) -> list[str]:
 
 
 def _label(gold: str, labels: Sequence[str], problem_id: str, place: str) -> str:
-    """Return a gold of multiple choice in clean form: the label of an option, or its position counted from 1.
+    """Return a gold of multiple choice in clean form: an option's label, or the option's position counted from 1.
 
     A gold that is a label stays a label, and a gold that is a position stays a position. Case, brackets and a full stop
     do not matter, so that ``(b).`` gives ``B``.

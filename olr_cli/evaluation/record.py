@@ -73,7 +73,7 @@ class Generation:
 
 
 class VerifiedKeys(Section):
-    """The file of verified keys (checked golds) that replaced a benchmark's own golds, and how many it changed."""
+    """The file of verified keys (checked golds) that replaced a benchmark's own golds, and how many golds changed."""
 
     file: str
     """Name of the file of verified labels."""

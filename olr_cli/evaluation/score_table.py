@@ -327,8 +327,8 @@ def _line(
 def _other_ends(evaluation: NamedScores) -> Iterator[str]:
     """Yield a sentence for each benchmark with responses that the server ended for an unusual reason.
 
-    The usual reasons are that the model has finished and that the length limit is reached. An unusual one is a content
-    filter.
+    The usual reasons are that the model has finished and that the length limit is reached. A content filter, for
+    example, is unusual.
     """
     for score in evaluation.scores:
         if score.ended_by:

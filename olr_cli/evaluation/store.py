@@ -85,7 +85,7 @@ class Target:
 
     @property
     def is_local(self) -> bool:
-        """Whether the model is a folder on this machine."""
+        """Whether the model is a folder on this machine; False if a server has the model."""
         return not self.is_served and Path(self.model).is_dir()
 
     @property

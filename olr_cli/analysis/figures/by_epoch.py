@@ -212,10 +212,10 @@ def criteria(epochs: Epochs) -> pl.DataFrame:
 
 
 def effective_noise(epochs: Epochs) -> pl.DataFrame:
-    """Return by epoch two shares of wrong labels: of the labels that training used, and of those in the data.
+    """Return by epoch how many of the labels that training used are wrong, and how many labels in the data are noisy.
 
-    Training used the labels of the data, some of them replaced by majority answers. The frame has a row per metric and
-    epoch (`Epochs.rows`).
+    Both metrics are shares. Training uses the labels in the data, except those that majority answers replace. The frame
+    has a row per metric and epoch (`Epochs.rows`).
 
     Raises:
         Lack: true answers are unknown, or the method uses no labels.

@@ -122,9 +122,9 @@ class Sheet:
     ) -> None:
         """Show how the runs behind a line spread, as dots or as mean ± one sd.
 
-        If the point with the most runs has two to four (`FEW`), every run's value is drawn as a dot. If it has more,
-        mean ± one sd is drawn, as an area if `joined`, otherwise as a whisker at each point. If no point has more than
-        one run, nothing is drawn.
+        The largest number of runs behind a point decides. If it is 1, nothing is drawn. If it is 2 to 4 (`FEW`), every
+        run's value is drawn as a dot. If it is larger, mean ± one sd is drawn: as an area if `joined`, otherwise as a
+        whisker at each point.
 
         Args:
             axes: the panel.
@@ -403,7 +403,7 @@ def save(chart: Chart, folder: Path, *, pdf: bool = False) -> list[Path]:
 def svg(chart: Chart) -> str:
     """Return a chart as the text of an SVG file.
 
-    Letters are drawn as paths, so no font is needed. The same rows always give the same SVG.
+    Letters are drawn as outlines, so no font is needed to show them. The same rows always give the same SVG.
     """
     written = io.StringIO()
     with (

@@ -253,7 +253,7 @@ class PaperTable:
     # The rows ---------------------------------------------------------------------------------------------------------
 
     def _all_rows(self) -> Iterator[PaperRow]:
-        """Yield the paper's rows, then rows of ours that the paper does not have, ordered by noise.
+        """Yield the paper's rows in its order, then rows of ours that the paper does not have, sorted by noise.
 
         A row with several of our arms is yielded once for each arm. A row with none of our arms is yielded once,
         without our scores.
