@@ -154,10 +154,10 @@ class ProblemFields(Section):
 
     @property
     def right_option(self) -> int | None:
-        """Index of the column in `choices` that holds the right option of every row.
+        """If `answer` is one of the columns in `choices`, its index there; otherwise None.
 
-        None if `answer` is none of the columns in `choices`. In multiple choice, the column `answer` then names the
-        right option of each row by its label or index.
+        That column holds the right option of every row. With None, the column `answer` of a multiple-choice row names
+        the right option by its label or index.
         """
         if isinstance(self.choices, tuple) and self.answer in self.choices:
             return self.choices.index(self.answer)
@@ -165,7 +165,10 @@ class ProblemFields(Section):
 
 
 class Benchmark(Section):
-    """A set of problems with known answers, and how a model is measured on it."""
+    """A set of problems with known answers, and how a model is asked and graded on it.
+
+    A YAML file defines it, or it is made from a data file, a run's held-out prompts or an imported log.
+    """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:+-]*$", max_length=100)]
     """Name in commands, tables and results."""
@@ -216,7 +219,7 @@ class Benchmark(Section):
     @model_validator(mode="before")
     @classmethod
     def _title_by_default(cls, tree: Any) -> Any:
-        """Return the unvalidated settings; without a title, the benchmark's name becomes the title."""
+        """Return the settings before validation; if they have no title, the benchmark's name becomes the title."""
         return (
             {"title": tree["name"], **tree}
             if isinstance(tree, Mapping) and "name" in tree
@@ -264,17 +267,17 @@ class Benchmark(Section):
 
     @property
     def notes(self) -> Sequence[str]:
-        """Notes on how a data file's rows were read, as sentences without a full stop.
+        """Notes for the user on how the rows of a data file were read, as sentences without a full stop.
 
-        Empty if a YAML file defines the benchmark.
+        Empty if the benchmark is defined by a YAML file instead of made from a data file.
         """
         return self._notes
 
     def named(self) -> Benchmark:
-        """Return a copy whose extractor may be a Python function from the user's own code.
+        """Return a copy that `require_named` accepts even if its extractor is a Python function.
 
         Call this only if the command names the benchmark's YAML file: the user then trusts the code that the file
-        names.
+        names. The copy's settings are those of the original.
         """
         benchmark = self.model_copy()
         benchmark._is_named = True
@@ -283,8 +286,8 @@ class Benchmark(Section):
     def require_named(self) -> None:
         """Raise `UserError` if the extractor is a Python function and the command does not name the benchmark's file.
 
-        `named` marks a benchmark whose file the command names. A definition that is stored in an evaluation may come
-        from a stranger, and importing its function would run the stranger's code.
+        A benchmark counts as named if `named` returned it. The check is for safety: a definition that is stored in an
+        evaluation may come from a stranger, and importing its function would run the stranger's code.
         """
         if is_function(self.extractor) and not self._is_named:
             raise UserError(
@@ -452,10 +455,10 @@ def _sentence(detail: Any) -> str:
 def file_benchmarks(
     data: Path | None, names: Iterable[str] | None = None
 ) -> list[Benchmark]:
-    """Return a benchmark for each data file at a path, named after the file.
+    """Return a benchmark for each data file, named after the file.
 
-    As in training, a question given as text gets the standard system message, which asks for a boxed answer (R21). A
-    question given as chat messages stays as it is.
+    As in training, a question that is plain text gets the standard system message, which asks for a boxed answer. A
+    question that is a list of chat messages stays as it is.
 
     Args:
         data: a data file, or a folder of them. None: the result is empty.
@@ -628,7 +631,7 @@ def listing() -> Answer:
 
 
 def _place(source: ProblemSource) -> str:
-    """Describe a source in the list of benchmarks.
+    """Return the text that describes a source in the output of `olr benchmarks`.
 
     The text is ``org/name/config:split@revision``, the path of a file, or ``built in: arithmetic``. For a data set
     whose terms must be accepted, ``(gated)`` is appended.

@@ -48,7 +48,8 @@ def grade(
     """Read the answer in each response and grade it; return graded copies of the samples, in the same order.
 
     Equivalent answers to a problem form a class. A sample's `answer_class` becomes the most frequent spelling in its
-    class, or None if the response has no answer. For multiple choice, it becomes the letter of an option instead.
+    class; for multiple choice, it becomes the letter of an option. It is None without an answer, and in multiple choice
+    also if the answer names no option.
 
     Args:
         benchmark: decides the grader, the extractor and the tolerance.
@@ -206,12 +207,12 @@ def _summary(
 def _done(
     store: EvaluationStore, record: EvaluationRecord, chosen: Mapping[str, Benchmark]
 ) -> dict[str, Benchmark]:
-    """Return the chosen benchmarks of which all samples are stored, by name.
+    """Return those entries of `chosen` whose benchmark is finished: all its samples are stored.
 
     Args:
         store: the evaluation's files.
         record: the content of evaluation.json.
-        chosen: name -> benchmark, with the definition to grade by.
+        chosen: benchmark name -> benchmark, with the definition to grade by.
 
     Raises:
         UserError: a chosen benchmark was never begun, or none is finished.
@@ -398,9 +399,9 @@ def _rekey(
         tasks: the benchmarks to copy, with verified golds.
 
     Returns:
-        The copy, its scores, and the original's scores. Both lists of scores are in the order of `tasks`. In the
-        original's `Score.by_problem`, the new golds stand in place of the old ones. Without this, problems with a new
-        gold could not be paired with the copy.
+        The copy, its scores, and the original's scores. Both lists of scores are in the order of `tasks`. Scores are
+        paired by problem id and gold, so the original's `Score.by_problem` is returned with the new golds in its keys
+        and the old shares.
     """
     store = target.store
     [digest] = {task.verified.digest for task in tasks if task.verified}
@@ -431,10 +432,12 @@ def _rekey(
 def _graded_by(
     golds: Mapping[str, str], samples: Sequence[Generation], task: Task, judge: Judge
 ) -> list[Generation]:
-    """Return a benchmark's samples under new golds; grade a sample again if its gold has changed.
+    """Return copies of a benchmark's samples with new golds and the grades that follow from them.
+
+    A sample whose gold stays the same keeps its grade.
 
     Args:
-        golds: problem id -> new gold. Samples of problems that are missing here are left out.
+        golds: problem id -> gold. Samples of problems that are missing here are left out.
         samples: all graded samples of a benchmark.
         task: the benchmark.
         judge: decides whether answers are equivalent.

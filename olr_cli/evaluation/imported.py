@@ -70,7 +70,7 @@ _LETTER = re.compile(r"\(?[A-J]\)?")
 
 
 class _Problem(NamedTuple):
-    """A prompt in a log, with the responses that count as its samples."""
+    """A prompt in a log, with its text, and with the responses that count as its samples."""
 
     prompt: Prompt
     """The prompt; its label is still a cell that `golds_of` has to read."""
@@ -100,7 +100,10 @@ class _LoggedTask(NamedTuple):
 
 
 def holds_log(place: Path) -> bool:
-    """Return whether a path has logged responses to import, and is neither a run nor an evaluation of olr."""
+    """Return whether a file or folder is a log of responses that `import_log` can read.
+
+    A run of olr is no such log, and neither is an evaluation of olr.
+    """
     is_olrs = is_run(place) or bool(evaluation_folders(place))
     return not is_olrs and (bool(_sample_logs(place)) or is_log(place))
 
@@ -159,11 +162,11 @@ def import_log(
 
 
 def _named_benchmarks(request: EvaluationRequest) -> list[Benchmark]:
-    """Return the benchmarks that a request names; empty if it names none.
+    """Check a request for an import, and return the benchmarks that it names; empty if it names none.
 
     Raises:
-        UserError: the request has `data` but names no benchmark, a name is unknown, or `request.compare` is a path
-            without finished evaluations.
+        UserError: the request has `data` but names no benchmark, a name is unknown, or no evaluation at the path
+            `request.compare` is finished.
     """
     if request.data is not None and request.benchmarks is None:
         raise UserError(
@@ -184,7 +187,8 @@ def _as_tasks(
 ) -> dict[str, Task]:
     """Turn each task of a log into a task of the new evaluation; return benchmark name -> task.
 
-    If two tasks of the log are one benchmark, the later one replaces the earlier one.
+    If two tasks of the log belong to one benchmark, the result has only the later one. `import_log` then finds fewer
+    tasks than in the log, and raises an error.
 
     Args:
         logged: the log's tasks.
@@ -379,8 +383,9 @@ def _problems(
 ) -> Iterator[_Problem]:
     """Yield each prompt of a log with the responses that count as its samples.
 
-    A log of training may have sampled a prompt several times. Only the responses of the last time count. All prompts
-    get the same number of responses: that of the prompt with the fewest. The first ones are kept.
+    A log of training may have visited a prompt several times; only the responses of its last visit count. If prompts
+    have different numbers of responses, the smallest number counts: of each prompt, only so many of its first
+    responses are kept.
 
     Args:
         rows: one row for each response.
@@ -562,12 +567,13 @@ def _asked_benchmark(
 
 
 def _problem_indices(task: _LoggedTask, problems: QuestionIndex) -> list[int]:
-    """Look up the problems of a logged task in a benchmark; return the indices of those found, in the order of the log.
+    """Look up each problem of a logged task in a benchmark, and return the benchmark's indices in the order of the log.
 
     A problem that is not found adds no index, so the result may be shorter than the task. Two ways are tried in turn:
 
-    1. A text of the log (`_Problem.texts`) equals a question of the benchmark. The longest such text counts. If the log
-       has no such texts, the problem's messages must equal the question.
+    1. The question is equal. Some logs have texts beside the prompt, one of which may be the bare question
+       (`_Problem.texts`). The longest text that equals a question of the benchmark counts. Without such texts, the
+       prompt's messages are compared.
     2. The prompt contains a question of the benchmark. The longest such question counts.
 
     Args:

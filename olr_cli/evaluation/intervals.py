@@ -23,15 +23,17 @@ _BATCH = 2_000_000
 
 
 def bootstrap_interval(strata: Sequence[Sequence[float]], *purpose: str) -> Ends | None:
-    """Return the 95 % bootstrap interval (BCa, Efron 1987) of the mean of several benchmarks' means.
+    """Return a 95 % bootstrap interval (BCa, Efron 1987) for the mean over benchmarks of each benchmark's mean value.
+
+    The problems of a benchmark are resampled among themselves.
 
     Args:
-        strata: for each benchmark, the values of its problems, which are resampled within the benchmark.
-        purpose: words that name the estimated number. They seed the draws, so the same words give the same draws (R18).
+        strata: one list for each benchmark, with a value for each of its problems.
+        purpose: words that name the estimated number. They are the seed: the same words give the same draws.
 
     Returns:
-        The lower and upper end, or None if a bootstrap is not possible. This is so if a benchmark has fewer than two
-        values, or if all values are equal within each benchmark.
+        The lower and upper end. None if a benchmark has fewer than two values, or if every benchmark's values are all
+        equal, because a bootstrap is then not possible.
     """
     # BCa leaves out each value in turn to estimate skewness. With one value, or without spread, it divides by zero.
     if any(len(values) < 2 for values in strata) or all(

@@ -143,9 +143,9 @@ def stored_task(store: EvaluationStore, task: TaskRecord) -> tuple[Task, str]:
         task: the benchmark's entry in evaluation.json.
 
     Returns:
-        The task, and why its questions had to be rebuilt. The questions are read from the benchmark's source if it
-        still has them exactly as they were asked; the reason is then an empty text. Otherwise, they are rebuilt from
-        the stored prompts.
+        The task and a text. If the benchmark's source still has the questions exactly as they were asked, they are
+        read from there, and the text is empty. Otherwise, they are rebuilt from the stored prompts, and the text says
+        why.
     """
     benchmark = task.definition
     rows = store.read(benchmark.name, ["problem_id", "gold", "choices", "prompt"])

@@ -118,7 +118,8 @@ class EvaluationRequest:
     def tasks(self, benchmarks: Sequence[Benchmark]) -> list[Task]:
         """Load the problems of benchmarks; return a task (benchmark, problems and number of samples) for each.
 
-        The request's limit, prompting, protocol and verified keys are applied.
+        The tasks follow the request: its `limit` of problems, its changes to the prompts (`prompting`), the paper's
+        numbers of samples if `protocol` is ``paper``, and golds from the file `verified`.
 
         Raises:
             UserError: a benchmark's problems cannot be loaded, or there are none.
@@ -140,7 +141,10 @@ class EvaluationRequest:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One model or checkpoint, with the folder, the benchmarks and the settings of its evaluation."""
+    """One model or checkpoint, with the folder, the benchmarks and the settings of its evaluation.
+
+    `plan` makes it. Samples and scores are in the folder, not here.
+    """
 
     target: Target
     tasks: Sequence[Task]
@@ -206,8 +210,8 @@ def _targets(request: EvaluationRequest, *, is_held_out: bool) -> dict[str, list
 
     Args:
         request: names the models, their checkpoints, and maybe the folder for results.
-        is_held_out: whether the runs' held-out sets are evaluated instead of benchmarks. The default folders depend on
-            this (`_in_own_folder`); a folder that the request names does not.
+        is_held_out: whether the runs' held-out sets are evaluated instead of benchmarks. This decides the names of
+            default folders (`_in_own_folder`). A folder that the request names is taken as it is.
     """
     is_served = request.backend.url is not None
     named = all_targets(
@@ -243,9 +247,9 @@ def _evaluations(
     Models that are asked with the same prompts share the loaded problems.
 
     Args:
-        request: the settings, with protocol and sampling decided.
-        targets_by_model: model, as given on the command line, -> its targets. A target is the model or a checkpoint of
-            it, with the folder for the results.
+        request: the settings; `protocol` and `sampling` have their final values.
+        targets_by_model: model, as given on the command line, -> its targets. A target is the model, or one checkpoint
+            of a run, with the folder for the results.
         benchmarks: the benchmarks to evaluate.
     """
     evaluations: list[Evaluation] = []
@@ -273,15 +277,16 @@ def _label_notes(tasks: Sequence[Task]) -> Iterator[str]:
 
 
 def _in_own_folder(target: Target, *, is_held_out: bool) -> Target:
-    """Return the target; its folder's name gets a suffix if the model is not evaluated on its default set.
+    """Return the target with a suffix to its folder's name, unless the model is evaluated on its default set.
 
-    By default, a run with a held-out set is evaluated on that set, and any other model on benchmarks. The two kinds
-    need folders of their own: an evaluation has only one set of sampling settings, and held-out sets are sampled as in
-    training.
+    By default, a run with a held-out set is evaluated on that set, and any other model on benchmarks. If the user asks
+    for the other kind, the suffix gives it a folder of its own. All benchmarks in a folder share one set of sampling
+    settings, and held-out sets are sampled as in training.
 
     Args:
         target: the model and its default folder.
-        is_held_out: whether the held-out set is evaluated (suffix ``-held-out``) or benchmarks (``-benchmarks``).
+        is_held_out: True if the held-out set is evaluated (suffix ``-held-out``), False if benchmarks are
+            (``-benchmarks``).
     """
     # The default of a run with a held-out set is that set; the default of any other model is a benchmark.
     run = target.origin.get("run")
@@ -292,7 +297,7 @@ def _in_own_folder(target: Target, *, is_held_out: bool) -> Target:
 
 
 class Chosen(NamedTuple):
-    """The benchmarks that a request asks for, with the defaults for sampling them."""
+    """The benchmarks to evaluate, a note for the user, and the defaults for sampling them."""
 
     benchmarks: Sequence[Benchmark]
     note: str | None = None
@@ -330,7 +335,8 @@ def default_benchmarks(
     is a benchmark of its own. Without `data`, they are the first of these that exists:
 
     1. The held-out sets of the runs among the models (`data.test` or `data.held_out`).
-    2. The built-in set of a toy policy, if the models are built-in toy policies or runs that started from one.
+    2. The built-in set for which a toy policy was made, if each model is a built-in toy policy or a run that started
+       from one.
     3. The paper's nine.
 
     Args:
@@ -467,7 +473,7 @@ def protocol_of(asked: Protocol | None, targets: Sequence[Target]) -> Protocol:
 def paper_benchmark(benchmark: Benchmark) -> Benchmark:
     """Return a copy of a benchmark with the number of samples that the paper drew.
 
-    For GPQA, the last line break of the prompt is removed, because most of the authors' questions end without one.
+    For GPQA, line breaks at the end of the prompt are removed, because most of the authors' questions end without one.
     """
     changes: dict[str, object] = {"samples": _SAMPLES.get(benchmark.name, 1)}
     if benchmark.name == "gpqa_diamond":

@@ -35,7 +35,7 @@ STORED_EVERY = 15.0
 
 @dataclass(frozen=True)
 class PooledProblem:
-    """A problem that lacks samples, with the seeds of the missing samples, and with the stored samples."""
+    """A problem that lacks samples, with the seeds of the missing samples, and with its stored samples."""
 
     task: Task
     problem: Prompt
@@ -59,8 +59,8 @@ class PooledProblem:
     ) -> Iterator[Generation]:
         """Yield the stored samples of the problem, then the new ones, which are not graded yet.
 
-        Stored samples are yielded too, because they are graded again together with the new ones. A class of equivalent
-        answers is named after its most frequent spelling, which new samples may change (R7).
+        All of them have to be graded together, because a class of equivalent answers is named after its most frequent
+        spelling, which new samples may change.
 
         Args:
             prompt: the text that the model read.
@@ -140,7 +140,7 @@ def sample_seed(seed: int, benchmark: str, problem_id: str, sample: int) -> int:
 class Recorder(AbstractContextManager["Recorder"]):
     """Grade and store finished problems in a second thread while the model works on others.
 
-    At the end of the `with` block, all problems that were added are stored. evaluation.json is written with the first
+    The end of the `with` block waits until all added problems are stored. evaluation.json is written with the first
     samples. It is written again whenever the backend's `facts` change: a server shows only in its replies which
     settings it refuses.
     """

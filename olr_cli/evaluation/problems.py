@@ -53,14 +53,14 @@ def load_problems(
 
     Args:
         benchmark: the benchmark.
-        data: a file with a column ``data_source``, or a folder of such files. Its rows replace the benchmark's source
-            if their ``data_source`` is the benchmark's name or an alias. Without such rows, a source on this machine is
-            read, and a source on the hub is not. None: the benchmark's source is read.
-        limit: return only this many problems, from the beginning.
+        data: a file with a column ``data_source``, or a folder of such files. Rows whose ``data_source`` is the
+            benchmark's name or an alias are read instead of the benchmark's source. Without such rows, the source is
+            read if it is on this machine. None: the source is read.
+        limit: return only this many problems, from the beginning; None: all.
 
     Raises:
-        UserError: the problems cannot be read, have no golds, or are too many or too few; or the source is on the hub
-            and `data` has no rows of the benchmark.
+        UserError: the problems cannot be read or have no golds; without `limit`, their number is not
+            `Benchmark.problems`; or the source is on the hub and `data` has no rows of the benchmark.
     """
     problems = None if data is None else _from_data(benchmark, data)
     if problems is None:
@@ -278,8 +278,8 @@ def _problem(benchmark: Benchmark, prompt: Prompt, *, is_plain: bool, place: str
     Args:
         benchmark: decides the prompt, the system message and the grader.
         prompt: the problem as read from a row.
-        is_plain: whether the question goes into the benchmark's prompt. If not, the row's messages are kept, and only a
-            missing system message is added.
+        is_plain: True if the row's question is plain text, which is put into the benchmark's `prompt`. False if it is a
+            list of chat messages, which are kept; only a missing system message is added.
         place: where the row comes from, for errors.
     """
     messages, gold = prompt.messages, prompt.gold
@@ -332,7 +332,7 @@ def _labels(question: str) -> list[str]:
 
 
 def _label(gold: str, labels: Sequence[str], problem_id: str, place: str) -> str:
-    """Return a gold of multiple choice in clean form: the label of an option, or its position counted from 1.
+    """Return a gold of multiple choice in clean form: an option's label, or the option's position counted from 1.
 
     A gold that is a label stays a label, and a gold that is a position stays a position. Case, brackets and a full stop
     do not matter, so that ``(b).`` gives ``B``.

@@ -25,7 +25,10 @@ Protocol = Literal["standard", "paper"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """One sample of a benchmark's problem. It has no answer until `olr_cli.evaluation.grading.grade` fills it in."""
+    """One sample of a benchmark's problem: prompt, response, gold and grade.
+
+    The fields of the answer and the grade have their defaults until `olr_cli.evaluation.grading.grade` sets them.
+    """
 
     benchmark: str
     problem_id: str
@@ -70,7 +73,7 @@ class Generation:
 
 
 class VerifiedKeys(Section):
-    """The file of verified keys (checked golds) that replaced a benchmark's own golds, and how many it changed."""
+    """The file of verified keys (checked golds) that replaced a benchmark's own golds, and how many golds changed."""
 
     file: str
     """Name of the file of verified labels."""
@@ -184,10 +187,10 @@ class EvaluationRecord(Section):
 
     @property
     def not_as_asked(self) -> dict[str, str]:
-        """Setting -> what happened instead, in words, for each setting that the backend did not use as asked.
+        """Name -> what happened instead, in words, for each setting that a backend did not use as asked.
 
-        These are settings in `sampling` or the seed. A server may have refused one, for example. The words come from
-        the entries of `generated_by`.
+        A name is ``seed`` or a field of `sampling`. For example, a server may have refused to take a seed. The words
+        are those that the backends left in `generated_by`.
         """
         return {
             name: how

@@ -70,11 +70,13 @@ def _setting(target: Target) -> Setting:
 
 
 def check_reference(named: Compared, targets: Sequence[Target]) -> None:
-    """Raise `UserError` if models cannot be compared with the reference, before hours are spent on evaluating them.
+    """Raise `UserError` if models cannot be compared with the reference.
+
+    Call this before the models are evaluated, which may take hours.
 
     Args:
         named: the reference: the path of an evaluation, ``paper``, or None for no comparison.
-        targets: the models. One of them may be the reference itself, which then needs no scores yet.
+        targets: the models. If the reference is the evaluation of one of them, it needs no scores yet.
     """
     if named == "paper":
         paper_row(targets)
@@ -133,8 +135,8 @@ def _beside(
 ) -> tuple[Reference | None, list[str]]:
     """Return the scores to compare with, and notes on how they were chosen; (None, []) if nothing is compared.
 
-    If the reference is one of the shown evaluations, the very object in `shown` is returned, so that the table
-    recognises it.
+    If the reference is one of the shown evaluations, the object in `shown` is returned itself, not an equal one,
+    because the table recognises its reference by identity.
 
     Args:
         compare: the reference that the command names.
@@ -173,7 +175,8 @@ def _scores_file(target: Target) -> File:
 def _grading_differences(targets: Sequence[Target], other: Target) -> Iterator[str]:
     """Yield a sentence for each difference in grading between an evaluation and the reference.
 
-    Each names a benchmark, an evaluation, and a setting (`grader`, `extractor` or `tolerance`) with both values.
+    Only benchmarks that both have are compared. A sentence names a benchmark, an evaluation, and a setting (`grader`,
+    `extractor` or `tolerance`) with its two values.
 
     Args:
         targets: the evaluations.
@@ -218,8 +221,8 @@ def _notes(target: Target) -> Iterator[str]:
 def _next_command(targets: Sequence[Target], compare: Compared) -> dict[str, str]:
     """Return a command that the user may want to run next, as a dict of this command -> its purpose.
 
-    It is an `olr regrade` of the folder that holds the evaluations. If that folder also holds other evaluations, the
-    dict is empty.
+    The command is `olr regrade FOLDER`. FOLDER is that of the evaluation; for several evaluations, it is the folder
+    above them. If that folder also holds other evaluations, the dict is empty.
     """
     place = targets[0].folder if len(targets) == 1 else targets[0].folder.parent
     # `olr regrade` takes one folder. If that holds other evaluations too, no command fits exactly these.
@@ -245,7 +248,7 @@ def _reference(named: Path) -> Target:
     """Return the evaluation at a path; if there are several, the last by folder name.
 
     Raises:
-        UserError: there is no evaluation, or the returned one would have no finished benchmark.
+        UserError: there is no evaluation, or that evaluation has no finished benchmark.
     """
     other = evaluations_at(named)[-1]
     if not other.store.finished():

@@ -46,8 +46,8 @@ Cells: TypeAlias = Mapping[str, Cell]
 class NamedScores:
     """The scores of one model or checkpoint, under the name that a table shows.
 
-    The fields `model`, `folder`, `run` and `step` describe the stored evaluation. They are None for scores that serve
-    only as a reference.
+    The fields `model`, `folder`, `run` and `step` describe the stored evaluation. They are None if the scores are only
+    there to compare others with.
     """
 
     name: str
@@ -112,8 +112,8 @@ def scores_table(
 
     Args:
         evaluations: at least one. If the reference is one of several, it is shown only as the reference.
-        reference: the scores to compare with; None: nothing is compared. An evaluation whose `before` is set is
-            compared with that instead.
+        reference: the scores to compare with; None: there are none. An evaluation with old scores from before its golds
+            were corrected (`NamedScores.before`) is compared with these instead.
     """
     evaluations = [
         evaluation for evaluation in evaluations if evaluation is not reference
@@ -174,8 +174,8 @@ def _document(
 
     Args:
         rows: each evaluation, with its cells and their differences.
-        reference: the scores that all evaluations are compared with; None if there are none, or if each evaluation is
-            compared with its own `before`.
+        reference: the scores that all evaluations are compared with. None if nothing is compared, or if each evaluation
+            is compared with its own scores from before its golds were corrected (`NamedScores.before`).
         columns: the benchmarks and averages.
     """
 
@@ -327,8 +327,8 @@ def _line(
 def _other_ends(evaluation: NamedScores) -> Iterator[str]:
     """Yield a sentence for each benchmark with responses that the server ended for an unusual reason.
 
-    The usual reasons are that the model has finished and that the length limit is reached. An unusual one is a content
-    filter.
+    The usual reasons are that the model has finished and that the length limit is reached. A content filter, for
+    example, is unusual.
     """
     for score in evaluation.scores:
         if score.ended_by:
@@ -346,8 +346,8 @@ def _sentences(rows: _Rows, reference: Reference | None) -> Iterator[str]:
 
     Args:
         rows: each evaluation, with its cells and their differences.
-        reference: the scores that all evaluations are compared with; None if there are none, or if each evaluation is
-            compared with its own `before`.
+        reference: the scores that all evaluations are compared with. None if nothing is compared, or if each evaluation
+            is compared with its own scores from before its golds were corrected (`NamedScores.before`).
     """
     yield "Scores are avg@n; intervals are 95 % bootstrap intervals over problems."
     # The paper's row has no notes; as a reference without notes, it would keep notes from being shared by all.

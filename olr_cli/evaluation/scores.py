@@ -29,7 +29,7 @@ Group = Literal["in", "out"]
 
 @dataclass(frozen=True)
 class ScoreColumn:
-    """A benchmark, or the average of a group of benchmarks, as a row or column of a table."""
+    """A row or column of a table: a benchmark, or the average of the paper's in- or out-of-distribution benchmarks."""
 
     name: str
     """Name of the benchmark, or ``in`` or ``out``."""
@@ -52,7 +52,10 @@ class ScoreColumn:
 
 @dataclass(frozen=True)
 class Score:
-    """The score of a model on one benchmark. Shares lie in 0 .. 1; in avg@n, maj@n and pass@n, n is `samples`."""
+    """The score of a model on one benchmark, as `score` computes it.
+
+    Shares lie in 0 .. 1. In avg@n, maj@n and pass@n, n is the field `samples`.
+    """
 
     benchmark: str
     title: str
@@ -122,7 +125,7 @@ def score(
         generations: one row per sample, with the columns ``problem_id``, ``gold``, ``sample``, ``answer``,
             ``answer_class``, ``is_correct``, ``tokens``, ``truncated`` and ``unfinished_thought``, and maybe
             ``ended_by``.
-        samples: the number of samples that each problem must have, which is the n of avg@n (R19).
+        samples: the number of samples that each problem must have. It is the n of avg@n.
         problems: the number of problems that there must be; None: any number.
 
     Raises:

@@ -68,7 +68,7 @@ _SCORED = [column.name for column in fields(Generation) if column.name not in _T
 
 @dataclass(frozen=True)
 class Target:
-    """A model or checkpoint to evaluate, and the folder of its evaluation."""
+    """A model or checkpoint to evaluate, its name in tables, where it comes from, and the folder of its evaluation."""
 
     model: str
     """Absolute path of a folder in Hugging Face layout, or hub id."""
@@ -85,7 +85,7 @@ class Target:
 
     @property
     def is_local(self) -> bool:
-        """Whether the model is a folder on this machine."""
+        """Whether the model is a folder on this machine; False if a server has the model."""
         return not self.is_served and Path(self.model).is_dir()
 
     @property

@@ -36,8 +36,8 @@ def targets(
 
     Args:
         model: a run directory, a folder in Hugging Face layout, a hub id, or a built-in policy.
-        checkpoints: checkpoints of the run: ``last``, ``best`` (on its validation set, R22) or steps. Empty: the last.
-        out: the folder for the results; a run's checkpoints each get a folder in it. None: a folder in the run
+        checkpoints: checkpoints of the run: ``last``, ``best`` (on its validation set) or steps. Empty: the last.
+        out: the folder for the results; for a run, each checkpoint gets a folder in it. None: a folder in the run
             directory, or below ``evaluations/`` for any other model.
         is_served: whether a server has the model; `model` is then the server's name for it.
 
@@ -164,9 +164,9 @@ def all_targets(
 
 
 def _placed_below(group: Sequence[Target], model: str, out: Path) -> list[Target]:
-    """Return a model's targets with folders right below `out`.
+    """Return copies of a model's targets whose folders for results are moved right below `out`.
 
-    If the model is a run, the folders' names begin with the run's name.
+    The folders keep their own names. If the model is a run, the run's name is put before them.
     """
     run = f"{Path(model).absolute().name}-" if is_run(model) else ""
     return [replace(target, folder=out / f"{run}{target.folder.name}") for target in group]

@@ -55,14 +55,18 @@ def _function(figure: str) -> Callable[..., list[Chart]]:
 
 
 def caption(figure: str) -> str:
-    """Return the caption of a figure: the first line of the docstring of the function that draws it."""
+    """Return the caption of a figure, which is the first line of the docstring of the function that draws it.
+
+    `figure` is a name in `FIGURES`. Any other text stands for a figure ``over-KEY``.
+    """
     return (_function(figure).__doc__ or "").partition("\n")[0]
 
 
 def charts_of(figure: str, arms: Sequence[Arm]) -> list[Chart]:
     """Draw one figure of these arms and return its charts.
 
-    `figure` is a name in `FIGURES`, or ``over-KEY`` for scores over a key of the recipe, such as ``over-noise.ratio``.
+    `figure` is a name in `FIGURES`, or ``over-KEY``. The figure ``over-noise.ratio``, for example, shows scores by the
+    value of the recipe's key ``noise.ratio``.
 
     Raises:
         Lack: the arms lack the data that the figure needs.
@@ -80,12 +84,12 @@ def charts_of(figure: str, arms: Sequence[Arm]) -> list[Chart]:
 
 
 def known(kind: str, names: Iterable[str], registry: Iterable[str]) -> list[str]:
-    """Return the given names, each once, in the order of `registry`, which has all allowed names.
+    """Check names against `registry`, the list of allowed names, and return them in its order, each once.
 
-    `kind` is the error's word for such a name, for example ``figure``.
+    `kind` is the word for such a name in the error, for example ``figure``.
 
     Raises:
-        UserError: a name is not in the registry.
+        UserError: a name is not in `registry`.
     """
     registered, wanted = list(registry), set(names)
     for name in sorted(wanted.difference(registered)):
@@ -94,11 +98,11 @@ def known(kind: str, names: Iterable[str], registry: Iterable[str]) -> list[str]
 
 
 def known_figures(names: Sequence[str]) -> list[str]:
-    """Replace ``all`` by the names of the figures that it stands for, and return all names in order.
+    """Check names of figures, and return them with ``all`` written out.
 
-    ``all`` stands for every figure in `FIGURES`, and for scores over each key in `OFTEN`, the keys that the paper
-    varies. In the result, names in `FIGURES` come first, in its order. Names of scores over a key, such as
-    ``over-noise.ratio``, follow; whether the recipes have the key is not checked here.
+    ``all`` becomes every name in `FIGURES`, and a name such as ``over-noise.ratio`` for each key in `OFTEN`, the keys
+    that the paper varies. The result has the names in `FIGURES` first, in its order. Names that begin with ``over-``
+    follow. Whether a recipe has the key after ``over-`` is not checked here.
 
     Raises:
         UserError: a name is neither in `FIGURES` nor ``all``, and does not begin with ``over-``.
@@ -115,12 +119,13 @@ def draw(
 ) -> dict[str, list[Chart]]:
     """Draw figures of these arms, and return a dict from the name of each figure to its charts.
 
-    A name is one in `FIGURES`, or ``over-KEY`` for scores over a key of the recipe. The name ``all`` stands for every
-    figure for which the arms have the data. The figure ``dynamics`` shows at most ten arms, and a note says so.
-    `captions` says whether captions are written below the figures.
+    A name is one in `FIGURES`, ``over-KEY`` for scores by a key of the recipe, or ``all``. With ``all``, figures for
+    which the arms lack the data are left out without an error. Of more than ten arms, the figure ``dynamics`` shows
+    the first ten; the `Chart.note` of its last chart then says so. `captions` says whether captions are written below
+    the figures.
 
     Raises:
-        UserError: a name is unknown, or the arms lack what a named figure needs.
+        UserError: a name is unknown, or the arms lack the data for a figure that has its own name in `names`.
     """
     if not names:
         return {}
@@ -154,8 +159,8 @@ def draw(
 def save(charts: Iterable[Chart], folder: Path, *, pdf: bool = False) -> list[Path]:
     """Write each chart and its numbers into `folder`, and return the paths of the files.
 
-    A chart becomes a PNG file and, with `pdf`, a PDF file; its numbers become a CSV file. If several charts have the
-    same name, the names of the files are numbered from the second chart on (``-2``).
+    A chart becomes a PNG file and, with `pdf`, a PDF file; its numbers become a CSV file. The files are named after
+    the chart. If several charts have the same name, the second chart's files end in ``-2``, and so on.
     """
     from olr_cli.analysis.figures import sheet
 

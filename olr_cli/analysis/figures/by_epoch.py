@@ -47,7 +47,11 @@ _BY_NOISE, _BY_SELECTION = ("clean", "noisy"), ("selected", "unselected")
 
 
 class Epochs:
-    """The metrics of an arm by epoch, averaged over its seeds. Only the metrics in the argument `metrics` are computed.
+    """The metrics of an arm by epoch, averaged over its seeds.
+
+    Args:
+        arm: the arm.
+        metrics: names of the metrics to compute; by default all that this module's figures show.
 
     Attributes:
         settings: the arm's settings of OLR; OLR's defaults if the arm has another method.
@@ -63,31 +67,35 @@ class Epochs:
         )
 
     def rows(self, *metrics: str, first: int = 1) -> pl.DataFrame:
-        """Return mean and spread over seeds of these metrics, with one row per metric and epoch.
+        """Return a frame with one row for each of these metrics and each epoch from `first` on.
 
-        The columns are arm, metric, epoch, mean, sd, runs, and values (a list of the single runs' values). Epochs
-        before `first` are left out. A metric without a value has no rows.
+        The columns are arm, metric, epoch, mean, sd, runs (their number), and values (a list of the single runs'
+        values). Mean and sd are over the arm's runs, one per seed. A metric without a value has no rows.
         """
         return self._rows.filter(pl.col("metric").is_in(metrics), pl.col("epoch") >= first)
 
     def by_noise(self, prefix: str, *otherwise: str, first: int = 1) -> pl.DataFrame:
-        """Return the rows of a metric on clean and on noisy prompts, or of other metrics if noise is unknown.
+        """Return the frame of a metric on clean and on noisy prompts, as `rows` does.
+
+        If it is unknown which prompts are noisy, return the frame of the metrics `otherwise` instead.
 
         Args:
             prefix: the metric's name without its last part, such as ``slope/`` for ``slope/clean`` and ``slope/noisy``.
-            otherwise: names of the metrics to return if it is unknown which prompts are noisy.
+            otherwise: names of the metrics that stand in.
             first: the first epoch to return.
         """
         rows = self.rows(*(prefix + group for group in _BY_NOISE), first=first)
         return self.rows(*otherwise, first=first) if rows.is_empty() else rows
 
     def require_truth(self) -> None:
-        """Raise `Lack` if true answers are unknown."""
+        """Raise `Lack` if the arm's runs do not know the true answers to their prompts."""
         if self.rows("majority/accuracy").is_empty():
             raise Lack("true answers")
 
     def after_warmup(self) -> int:
-        """Return the first epoch after the warm-up, in which labels can be selected.
+        """Return the number of the first epoch after OLR's warm-up; before this epoch, OLR keeps every label.
+
+        If the arm has another method, this is the epoch after the warm-up of OLR's default settings.
 
         Raises:
             Lack: the arm has no epoch after the warm-up.
@@ -97,9 +105,9 @@ class Epochs:
         return self.settings.warmup_epochs + 1
 
     def selecting(self) -> int:
-        """Return the first epoch in which OLR can select labels: the one after the warm-up.
+        """Return the number of the first epoch in which the arm's method, OLR, can select labels.
 
-        A label is selected if the majority answer replaces it.
+        A label is selected if the majority answer replaces it. This epoch is the one after the warm-up.
 
         Raises:
             Lack: the method is not OLR, or no epoch follows the warm-up.
@@ -138,7 +146,7 @@ def training_accuracy(epochs: Epochs) -> pl.DataFrame:
 
 
 def accuracy_by_selection(epochs: Epochs) -> pl.DataFrame:
-    """Return by epoch how often the majority answer is right where it replaced the label, and how often elsewhere.
+    """Return by epoch how often the majority answer is right: where it replaced the label, and where it did not.
 
     The frame has a row per metric and epoch (`Epochs.rows`), from the first epoch after the warm-up on.
 
@@ -153,9 +161,9 @@ def accuracy_by_selection(epochs: Epochs) -> pl.DataFrame:
 def slope(epochs: Epochs) -> pl.DataFrame:
     """Return by epoch, from epoch 2 on, the mean slope of the pass rates on clean and on noisy prompts.
 
-    The slope is that of a line fitted to the pass rates of a prompt's visits so far. The frame has a row per metric and
-    epoch (`Epochs.rows`). If it is unknown which prompts are noisy, the rows are of prompts whose label was selected
-    and of the other prompts.
+    A prompt's slope is that of a line fitted to the pass rates of its visits so far. The frame has a row per metric and
+    epoch (`Epochs.rows`). If it is unknown which prompts are noisy, prompts whose label was replaced by the majority
+    answer are compared with all other prompts instead.
 
     Raises:
         Lack: there is only one epoch, or the policy was not trained.
@@ -184,11 +192,12 @@ def selection_ratio(epochs: Epochs) -> pl.DataFrame:
 
 
 def criteria(epochs: Epochs) -> pl.DataFrame:
-    """Return by epoch the accuracy of the majority answers that OLR's criteria would select.
+    """Return by epoch how often a majority answer is right if OLR's criteria would make it the label.
 
     There is a metric for the slope criterion, one for consistency, and one for both together. The frame has a row per
-    metric and epoch (`Epochs.rows`). The criteria are applied to the stored history, whatever the run's own method
-    selected. If the policy was not trained, pass rates change only by chance, so only consistency is shown.
+    metric and epoch (`Epochs.rows`). The criteria are applied to the stored rollouts; which labels the run itself
+    replaced does not matter. A policy that was not trained has only the metric for consistency, because its pass rates
+    change by chance alone.
 
     Raises:
         Lack: true answers are unknown, no epoch follows the warm-up, or no majority answer meets a criterion.
@@ -203,10 +212,10 @@ def criteria(epochs: Epochs) -> pl.DataFrame:
 
 
 def effective_noise(epochs: Epochs) -> pl.DataFrame:
-    """Return by epoch the share of wrong labels in training, and the share of noisy labels in the data.
+    """Return by epoch how many of the labels that training used are wrong, and how many labels in the data are noisy.
 
-    The first share counts the labels after replacement by majority answers. The frame has a row per metric and epoch
-    (`Epochs.rows`).
+    Both metrics are shares. Training uses the labels in the data, except those that majority answers replace. The frame
+    has a row per metric and epoch (`Epochs.rows`).
 
     Raises:
         Lack: true answers are unknown, or the method uses no labels.
@@ -242,7 +251,10 @@ def _criteria_axes(axes: Axes, epochs: Epochs, rows: pl.DataFrame) -> None:
 
 
 class Panel(NamedTuple):
-    """A panel of the figure `dynamics`: its title, and the functions that compute its rows and finish its axes."""
+    """A kind of panel in the figure `dynamics`: title, label of the y axis, and two functions.
+
+    `rows` computes the numbers that the panel shows. `finish` sets the limits and ticks of its axes.
+    """
 
     title: str
     shows: str

@@ -139,10 +139,11 @@ def _measured(arm: Arm) -> pl.DataFrame:
 
 
 def _with_or_without_truth(values: pl.DataFrame) -> pl.DataFrame:
-    """Keep the rows of the metrics that the figure shows.
+    """Return the rows of `values` whose metric the figure shows.
 
-    These are the metrics in `TITLES`, such as reward and length. If no run has true answers, two metrics of labels are
-    kept too (`_WITHOUT_TRUTH`), each only if it is above 0 at some step.
+    These are the metrics in `TITLES`, such as reward and length. If no run knows true answers, two more are kept: how
+    often the majority answer differs from the label, and how often it replaces the label. Each of the two is kept only
+    if it is above 0 at some step.
     """
     names = set(values.filter(pl.col("value") > 0)["metric"])
     extra = set[str]() if _TRUTH in set(values["metric"]) else names & _WITHOUT_TRUTH.keys()
@@ -190,9 +191,9 @@ def by_step(rollouts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _smoothed(values: pl.DataFrame, window: int) -> pl.DataFrame:
-    """Replace each value by the mean over `window` steps of its run, with the value's own step in the middle.
+    """Return `values` with each value replaced by a centred moving average over `window` steps of its run.
 
-    Held-out accuracy stays as it is.
+    Values of held-out accuracy are not averaged, because they are measured only every few steps.
     """
     mean = (
         pl.col("value")
@@ -203,9 +204,9 @@ def _smoothed(values: pl.DataFrame, window: int) -> pl.DataFrame:
 
 
 def _draw(sheet: Sheet, axes: Axes, look: Look, rows: pl.DataFrame, shift: float) -> bool:
-    """Draw the line of an arm and the spread of its runs, and return whether the line breaks.
+    """Draw the line of an arm and the spread of its runs, and return whether the line has a gap.
 
-    A line breaks where a run ends, because the mean over the remaining runs may be at another height.
+    The line has a gap where a run ends, because the mean over the remaining runs may be at another height.
 
     Args:
         sheet: the figure.

@@ -43,7 +43,10 @@ from olr_cli.files import make_folder, write_text, write_whole
 
 @dataclass(frozen=True)
 class Chart:
-    """A drawn figure and the numbers that it shows."""
+    """A drawn figure with its name, caption and note, and a frame of the numbers that it shows.
+
+    `Sheet.chart` makes it.
+    """
 
     name: str
     """File name without ending."""
@@ -87,9 +90,10 @@ class Sheet:
         self._dots = False
 
     def label(self, axes: Axes, y: float, text: str, colour: str) -> None:
-        """Write `text`, the name of a line, to the right of the panel, at the height `y` at which the line ends.
+        """Write `text`, the name of a line, to the right of the panel.
 
-        `chart` later moves names apart that would overlap.
+        `y` is the line's last value, in the units of the vertical axis. If names would overlap, `chart` moves them
+        apart later.
         """
         label = axes.annotate(
             text,
@@ -108,7 +112,7 @@ class Sheet:
     ) -> None:
         """Draw a line and write its name, `label`, at its right end.
 
-        `look` is passed on to `Axes.plot`.
+        `look` holds further keyword arguments for `Axes.plot`.
         """
         axes.plot(x, y, color=colour, zorder=3, **look)
         self.label(axes, float(y[-1]), label, colour)
@@ -118,9 +122,9 @@ class Sheet:
     ) -> None:
         """Show how the runs behind a line spread, as dots or as mean ± one sd.
 
-        If the point with the most runs has two to four (`FEW`), every run's value is drawn as a dot. If it has more,
-        mean ± one sd is drawn, as an area if `joined`, otherwise as a whisker at each point. If no point has more than
-        one run, nothing is drawn.
+        The largest number of runs behind a point decides. If it is 1, nothing is drawn. If it is 2 to 4 (`FEW`), every
+        run's value is drawn as a dot. If it is larger, mean ± one sd is drawn: as an area if `joined`, otherwise as a
+        whisker at each point.
 
         Args:
             axes: the panel.
@@ -151,7 +155,8 @@ class Sheet:
     ) -> None:
         """Draw mean ± one sd, as an area if `joined`, otherwise as a whisker at each point.
 
-        Nothing is drawn where sd is nan. If the panel's limits cut off an area or whisker, the caption will say so.
+        Nothing is drawn where sd is nan. If the panel's final limits cut off an area or whisker, the figure's caption
+        says so.
         """
         # An area needs two neighbouring points with a height; without any, the caption must not mention bands.
         if not ((sd[1:] + sd[:-1] if joined else sd) > 0).any():
@@ -181,11 +186,11 @@ class Sheet:
 
         Args:
             axes: the panel.
-            place: height of the bar's middle on the vertical axis.
+            place: position of the bar's middle on the vertical axis.
             mean: length of the bar.
-            sd: half the length of a whisker around `mean`; None: there is no whisker.
+            sd: a whisker reaches from `mean` - `sd` to `mean` + `sd`; None: there is no whisker.
             values: the runs' values. Two to four (`FEW`) are drawn as dots, and then there is no whisker.
-            look: passed on to `Axes.barh`.
+            look: further keyword arguments for `Axes.barh`.
         """
         axes.barh(place, mean, height=0.7, **look)
         if 1 < len(values) <= FEW:
@@ -296,9 +301,9 @@ class Sheet:
         self.figure.set_size_inches(width, height + lines * LINE_HEIGHT / 72)
 
     def _sentence(self, data: pl.DataFrame) -> str:
-        """Return a sentence on how many runs are behind the means, and what bands, whiskers and dots show.
+        """Return a sentence for the caption: how many runs each mean is of, and what bands, whiskers and dots show.
 
-        The sentence is empty if `data` has no means.
+        The text is empty if `data` has no means.
         """
         if not set(SPREAD) <= set(data.columns):
             return ""
@@ -314,9 +319,9 @@ class Sheet:
         return f"Means of {' to '.join(map(str, dict.fromkeys((runs[0], runs[-1]))))} runs{bands}."
 
     def _cut(self, kind: str) -> str:
-        """Return a phrase that says where panels cut off spreads, such as ``, cut at 0% and 100%``.
+        """Return a phrase for the caption if a panel's limits cut off bands or whiskers, otherwise an empty text.
 
-        `kind` says which spreads to look at: ``bands`` or ``whiskers``. The phrase is empty if none of them is cut off.
+        `kind` is ``bands`` or ``whiskers``. The phrase names the limits, as in ``, cut at 0% and 100%``.
         """
         ends = [(limits(), low, high) for limits, low, high in self._bands[kind]]
         cuts = {bottom for (bottom, _), low, _ in ends if low < bottom - 1e-9}
@@ -398,7 +403,7 @@ def save(chart: Chart, folder: Path, *, pdf: bool = False) -> list[Path]:
 def svg(chart: Chart) -> str:
     """Return a chart as the text of an SVG file.
 
-    Letters are drawn as paths, so no font is needed. The same rows always give the same SVG.
+    Letters are drawn as outlines, so no font is needed to show them. The same rows always give the same SVG.
     """
     written = io.StringIO()
     with (

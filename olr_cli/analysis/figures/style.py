@@ -88,7 +88,7 @@ _SETTINGS: dict[RcKeyType, Any] = {
 
 @dataclass(frozen=True)
 class Look:
-    """How a line or an area is drawn, and its name in the figure."""
+    """How a line or an area is drawn (colour, marker, dashes, hatch), and its name in the figure."""
 
     label: str
     colour: str
@@ -266,9 +266,10 @@ def mark_warmup(
 
 
 def label_first(axes: Axes, column: int, text: str) -> None:
-    """Write `text` beside the vertical axis of a panel in column 0; in other columns, remove the tick labels.
+    """Label the vertical axis of the first panel in a row, and remove the tick labels of the others.
 
-    The panels of a row have the same scale, so one of them needs labels.
+    All panels in a row have the same scale. `column` is the panel's column, from 0; `text` is the axis label for
+    column 0.
     """
     if column == 0:
         axes.set_ylabel(text)

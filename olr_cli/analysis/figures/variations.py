@@ -127,11 +127,12 @@ def series_over(arms: Sequence[Arm], key: str) -> list[Variation]:
     A variation is a set of arms that differ in this key alone. The figure shows it as a line or as a row of bars. The
     list is empty if no arms differ in the key alone.
 
-    If the key is a setting of a method, a variation is named after its noise. If a GRPO arm differs from it in the
-    method alone, this arm is added to `Variation.arms` under the key None.
+    For a setting of a method, such as ``method.criteria``, a variation is named after its noise. GRPO has no such
+    setting. If there is a GRPO arm that differs from the variation's arms only in the method, it is added to
+    `Variation.arms` under the value None.
 
-    For any other key, a variation is named after its method. Variations that differ in further settings get different
-    panels.
+    For any other key, a variation is named after its method. If variations differ in further settings, they get
+    different panels.
     """
     deciding = arms if key != THRESHOLD else list(filter(_uses_slope, arms))
     variations = vary(deciding, key)
@@ -202,15 +203,16 @@ def _panel_titles(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 def over(arms: Sequence[Arm], key: str) -> list[Chart]:
     """The score at the end of training over one key of the recipe, of arms that differ in nothing else.
 
-    A key with numbers gives lines, any other key bars. If the key is a setting of a method, there is a line (or row of
-    bars) for each kind of noise, with GRPO under this noise beside it. For any other key, there is one for each method.
+    A key whose values are numbers gives lines, any other key gives bars. If the key is a setting of a method, there is
+    a line (or row of bars) for each kind of noise, with GRPO under this noise beside it. For any other key, there is a
+    line (or row of bars) for each method.
 
-    For OLR's criteria, two metrics come first. One is the accuracy of the selected labels. The other is coverage, the
-    share of visits whose label is selected. These metrics count all visits after warm-up, by the selection that each
-    run made during its training.
+    If the key is ``method.criteria``, two metrics come before the scores: the share of right labels among the selected
+    ones, and the share of visits whose label is selected (coverage). A label is selected if, in training, the majority
+    answer replaced it. Visits during the warm-up do not count.
 
-    The chart's data have a row for each metric of each point or bar. The column ``value`` has the key's value. For GRPO
-    beside a line it is null, because GRPO has no such setting.
+    The chart's data have a row for each metric of each point or bar. The column ``value`` has the key's value. It is
+    null for GRPO beside a line, because GRPO has no such setting.
 
     Raises:
         Lack: no arms differ in this key alone.
@@ -268,18 +270,18 @@ def _rows(
     values: Callable[[Run], Mapping[str, float | None]],
     metrics: Collection[str],
 ) -> pl.DataFrame:
-    """Return the mean and spread of each arm over its seeds, with a row for each metric of each arm of a variation.
+    """Return a frame with a row for each metric of each arm of a variation, with mean and sd over the arm's runs.
 
-    The columns are key, panel, series (the variation's name), value, metric, mean, sd, runs, seeds (as one text), and
-    values (a list of the single runs' values). An arm without a metric has no row for it.
+    The columns are key, panel, series (the variation's name), value, metric, mean, sd, runs (their number), seeds (as
+    one text), and values (a list of the single runs' values). An arm without a metric has no row for it.
 
-    The column value has the arm's value of the key. If all values of the key are numbers, the column is numeric, and
-    null for GRPO. Otherwise it has the names of the bars.
+    If all values of the key are numbers, the column ``value`` has the arm's number; it is null for GRPO, which has no
+    such setting. Otherwise the column has the name of the arm's bar.
 
     Args:
         series: the variations.
-        values: function from a run to metric -> value.
-        metrics: the metrics to keep.
+        values: returns a run's metrics, as a mapping of name -> value.
+        metrics: names of the metrics to keep.
     """
     arms = {arm.name: arm for variation in series for arm in variation.arms.values()}
     by_run = measured(arms.values(), values)
@@ -400,7 +402,7 @@ def _category(value: Any) -> tuple[str, str]:
 
 
 def _selected(run: Run) -> dict[str, float | None]:
-    """Return how a run of OLR selected labels after the warm-up; an empty dict for other methods.
+    """Return two metrics of how a run of OLR selected labels after the warm-up; an empty dict for other methods.
 
     A label is selected if the majority answer replaced it.
 

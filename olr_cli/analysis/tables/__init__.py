@@ -46,13 +46,14 @@ def count(
         name: name of the table, one of `TABLES`.
         arms: the arms to compare.
         baseline: name of the arm that others are compared with. Only the table ``arms`` takes it.
-        reference: name of an arm to take instead of a baseline, for the table ``arms`` only. The table then shows how
-            much of the gap between an arm ``X`` and the reference is closed by the arm ``X+method``.
+        reference: name of an arm such as training without noise. Only the table ``arms`` takes it, and not together
+            with a baseline. The table then shows how much of the gap between an arm ``X`` and the reference the arm
+            ``X+method`` closes.
         models: folders of evaluations of policies before training. Only the paper's tables of scores show them.
-        with_published: whether to add the paper's numbers.
+        with_published: whether to add the paper's numbers. The table ``arms`` has none.
 
     Raises:
-        Lack: the table needs other runs.
+        Lack: the runs lack the data that the table needs.
         UserError: a baseline or reference is given for a table other than ``arms``, or names no arm.
     """
     if name == "arms":

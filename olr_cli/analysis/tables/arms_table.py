@@ -33,7 +33,8 @@ def arms_table(
 
     Raises:
         Lack: no run has a value.
-        UserError: both are named, the named arm is missing, or no arm is named ``X+method`` although a reference is.
+        UserError: a baseline and a reference are given, no arm has the given name, or a reference is given and no arm
+            is named ``X+method``.
     """
     names = [arm.name for arm in arms]
     best, references = _compared(names, baseline, reference)
@@ -83,15 +84,16 @@ def _compared(
 ) -> tuple[str, dict[str, str]]:
     """Decide which arm each arm is compared with.
 
-    `names` are the names of all arms. `baseline` and `reference` are the names that the user gave. Without them, the
-    first arm is the baseline.
+    `names` are the names of all arms. `baseline` and `reference` are the names that the user gave. If both are None,
+    the first arm is the baseline.
 
     Returns:
-        The name of the baseline or reference.
-        The other arms: name of an arm -> name of the arm that it is compared with.
+        The name of the reference if one is given, otherwise that of the baseline.
+        For each arm but that one: name of the arm -> name of the arm that it is compared with.
 
     Raises:
-        UserError: both are named, the named arm is missing, or no arm is named ``X+method`` although a reference is.
+        UserError: a baseline and a reference are given, no arm has the given name, or a reference is given and no arm
+            is named ``X+method``.
     """
     if baseline is not None and reference is not None:
         raise UserError(
@@ -111,7 +113,7 @@ def _on_other_questions(
 ) -> Iterator[str]:
     """Yield a warning for each arm whose held-out questions differ from those of the arm that it is compared with.
 
-    An arm gets no warning if the table shows no difference in held-out accuracy for it.
+    There is no warning for an arm whose difference in held-out accuracy is unknown, because the table shows none.
 
     Args:
         arms: the arms.
@@ -169,7 +171,8 @@ def _detail(
         metric: name of the metric.
         arms: names of the arms.
         cells: (metric, arm) -> the arm's mean and, as `change`, its difference.
-        best: name of the baseline or reference. Its row says ``baseline`` instead of a difference.
+        best: name of the arm whose row says ``baseline`` instead of a difference: the reference if there is one,
+            otherwise the baseline.
         has_shares: whether a further column says how much of the gap to the reference an arm closes.
     """
     heads = [

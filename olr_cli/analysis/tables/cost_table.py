@@ -66,8 +66,8 @@ def cost_table(arms: Sequence[Arm], *, with_published: bool = False) -> Table:
 def _training_time(arm: Arm) -> TrainingTime | None:
     """Return an arm's training time, or None if no run of the arm has a step that counts.
 
-    A step counts if its labels were computed and their time was logged. Only finished runs are timed, because an
-    unfinished one would look faster. If none is finished, the result has no times.
+    A step counts if metrics.jsonl has the time in which its labels were computed. Only finished runs are timed,
+    because an unfinished one would look faster. If no run is finished, `TrainingTime.seconds` is empty.
     """
     steps_by_run = {}
     for run in arm.runs:

@@ -67,7 +67,10 @@ has.
 
 @dataclass(frozen=True)
 class Layout:
-    """The layout of one of the paper's tables: its rows, their names, and the method that they are compared with."""
+    """The layout of one of the paper's tables: its rows, what names them, and the method to compare other rows with.
+
+    `Layout.of` makes it.
+    """
 
     rows: Sequence[PublishedRow]
     """The paper's rows, in its order."""
@@ -118,10 +121,10 @@ class Layout:
         return setting.method, *noise, setting.besides, self.varied(setting)
 
     def reference_key(self, setting: Setting) -> Hashable | None:
-        """Return the key of the row with which a training with this setting is compared.
+        """Return the key of the row with which a training with this setting is compared, or None if with no row.
 
-        That row has the reference method, no settings of OLR, and otherwise the same setting, such as the same noise.
-        The result is None for the reference method itself and for methods that use no labels.
+        That row has the table's reference method without OLR's threshold and warm-up. All else, such as the noise, is
+        as in `setting`. The reference method itself and methods that use no labels are not compared.
         """
         if setting.method == self.reference or _uses_no_labels(setting):
             return None
@@ -164,9 +167,10 @@ class Layout:
 
 
 def compared_with(table: str) -> tuple[str, str]:
-    """Return the method with which other rows of a paper's table are compared, and a phrase that describes it.
+    """Return the reference method of one of the paper's tables, and a phrase that describes the reference row.
 
-    The method is ``grpo`` if the table has it, otherwise ``olr``.
+    The other rows of the table are compared with rows of this method. It is ``grpo`` if the table has GRPO, otherwise
+    ``olr``.
     """
     methods = {row.setting.method for row in published_table(table)}
     return next(named for named in _REFERENCES.items() if named[0] in methods)

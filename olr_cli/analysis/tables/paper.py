@@ -61,7 +61,10 @@ _Shown: TypeAlias = Callable[["PaperRow"], str | Cell]
 
 @dataclass(frozen=True)
 class PaperRow:
-    """A row of the paper's table, or a row of ours that the paper's table does not have."""
+    """A row of a `PaperTable`: a setting, with our scores, the paper's scores, or both.
+
+    It is a row of the paper's own table, or a row added for one of our arms that belongs in none of those.
+    """
 
     block: str
     """Title above the group of rows that it belongs to."""
@@ -85,9 +88,9 @@ class PaperRow:
 
     @property
     def below_start(self) -> tuple[int, int] | None:
-        """How many runs ended below their held-out accuracy before training, and how many runs were compared.
+        """How many runs have a lower held-out accuracy after training than before, and how many runs measured both.
 
-        None if unknown.
+        None if no run did.
         """
         share = self.cells.get(BELOW_START)
         # The share is a mean of 0 and 1 over n runs; `round` removes the floating-point error from the count.
@@ -211,9 +214,9 @@ class PaperTable:
                 yield Column(brief, is_dim=True), partial(papers, is_change=True)
 
     def _lines(self) -> Iterator[dict[str, Any]]:
-        """Yield the numbers for CSV and JSON: one dict for each score of each row.
+        """Yield the table's content for CSV and JSON: a dict of column -> value for each score of each row.
 
-        Shares are from 0 to 1. Unknown numbers are None.
+        Scores are shares from 0 to 1. Unknown numbers are None.
         """
         names = dict.fromkeys(
             score.name for score in (*self._source.columns, *self._published)
@@ -250,7 +253,7 @@ class PaperTable:
     # The rows ---------------------------------------------------------------------------------------------------------
 
     def _all_rows(self) -> Iterator[PaperRow]:
-        """Yield the paper's rows, then rows of ours that the paper does not have, ordered by noise.
+        """Yield the paper's rows in its order, then rows of ours that the paper does not have, sorted by noise.
 
         A row with several of our arms is yielded once for each arm. A row with none of our arms is yielded once,
         without our scores.
@@ -284,10 +287,10 @@ class PaperTable:
             yield replace(row, detail=detail, setting=setting, arm=arm.name, cells=cells)
 
     def _papers(self, row: PublishedRow) -> dict[str, Cell]:
-        """Return the paper's scores of a row, by the name of their column.
+        """Return the paper's scores of a row as name of the column -> table cell.
 
-        A score has its difference to the reference row, if there is such a row. The dict is empty if the table shows no
-        published scores.
+        A cell's `change` is the difference to the paper's reference row, or None if there is no such row. The dict is
+        empty if the table shows no published scores.
         """
         other = self._layout.printed.get(self._layout.reference_key(row.setting))
         cells = {}
