@@ -51,7 +51,7 @@ from olr_cli.supervision import make_supervisor
 def engine_of(
     recipe: Recipe, missing: list[str] | None = None
 ) -> Callable[[Recipe, DataSets], Engine]:
-    """Return the class or function to call with the recipe and its data sets to make the engine that the recipe names.
+    """Return the engine that the recipe names, as a class or function to call with the recipe and its data sets.
 
     Only the packages of that engine are imported.
 

@@ -184,7 +184,7 @@ def _require_whole(path: Path, kind: Kind, done: int, last: int, newest: int) ->
     """Raise UserError if more of a run is missing than an interruption can explain.
 
     Each step up to `done` must be stored and have its line in metrics.jsonl. After `newest`, at most as many steps may
-    be stored as there are from one checkpoint to the next. A run without checkpoints may have one.
+    be stored as there are from one checkpoint to the next. In a run without checkpoints, it may be one step.
 
     Args:
         path: the run directory.

@@ -184,7 +184,7 @@ def require_engine(recipe: Recipe) -> None:
 def load_data(recipe: Recipe, kind: Kind = "training", day: date | None = None) -> DataSets:
     """Load the recipe's data sets and put noise on the training labels.
 
-    If `data.drop_long` is set, too long training prompts are left out.
+    If `data.drop_long` is set, prompts that are too long are left out of all sets.
 
     Args:
         recipe: names the data sets.

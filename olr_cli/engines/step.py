@@ -57,7 +57,7 @@ class StepEnd:
 
     @contextmanager
     def stopping_if_diverged(self, step: int, *, failed: int) -> Iterator[None]:
-        """If the block raises NonFinite, raise Diverged instead, which ends the run; `step` is then not kept.
+        """Raise Diverged, which ends the run, if the block raises NonFinite; `step` is then not kept.
 
         `failed` is the last step whose update the policy has had. If the block runs before the update of `step`, pass
         `step` - 1. If it runs after this update, pass `step`; the tables that the step has stored are then removed.

@@ -75,8 +75,8 @@ def in_order(
 
     Args:
         batches: the requests of each batch.
-        stream: yields mappings from the number of a request to its rollouts, which are None if lost. The numbers count
-            the requests of all batches, from 0.
+        stream: yields mappings from the number of a request to its rollouts, with None for a lost one. Requests are
+            numbered from 0 through all batches.
         report: is called each time that `stream` yields. The first argument is the number of rollouts in the complete
             requests of the current batch. The second is the number of all rollouts of the batch.
     """

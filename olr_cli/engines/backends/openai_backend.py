@@ -251,7 +251,7 @@ class OpenAIBackend(Backend):
         sampling: Sampling,
         ahead: float = math.inf,
     ) -> Generator[list[Sampled], None, None]:
-        """Request all samples, and yield a list of those that have arrived or were lost, every `_POLL_SECONDS`.
+        """Request all samples, and yield those that have arrived or were lost, as one list every `_POLL_SECONDS`.
 
         A list has the samples since the list before it, and may be empty. No request starts while an unfinished one is
         more than `ahead` places before it in `requests`. By default there is no such limit.

@@ -90,10 +90,10 @@ class VllmBackend(Backend):
     The setting `dtype` sets the precision. Without it, a CPU computes in float32, and a GPU in bfloat16 (float16 before
     Ampere).
 
-    There are two ways to draw samples. On a CPU, or if `BackendOptions.seed_each` is true, each sample is drawn from
-    its own seed. Other samples of the batch then affect it only through rounding, which now and then changes a token.
-    This is slower, because vLLM draws seeded samples one after the other. On a GPU without `seed_each`, all samples are
-    drawn from the engine's seed. A sample then depends on all other samples of the same call.
+    On a CPU, or if `BackendOptions.seed_each` is true, each sample is drawn from its own seed. Other samples of the
+    batch then affect it only through rounding, which now and then changes a token. Seeded samples are slower, because
+    vLLM draws them one after the other. On a GPU without `seed_each`, all samples are drawn from one seed, the
+    engine's. A sample then depends on all other samples of the same call.
     """
 
     def __init__(self, model: str, options: BackendOptions, chat: ChatFormat) -> None:

@@ -197,7 +197,7 @@ class _Decoding:
         return ends_BL
 
     def select(self, rows: Tensor) -> None:
-        """Keep only the responses at these indices of the current batch.
+        """Keep only the responses whose indices in the current batch are in `rows`.
 
         Responses that leave the batch keep their rows in `written`. The CUDA graph is recorded again at the next token,
         because the tensors now have other shapes.
@@ -246,7 +246,7 @@ class _Decoding:
         return graph.replay
 
     def _step(self) -> None:
-        """Draw a token in every row, store it with its statistics, and compute the scores of the next token."""
+        """Draw a token for each response in the batch, store it and its statistics, and compute the logits after it."""
         written, window = self.written, self._window
         log_pi_BV = torch.log_softmax(
             self._logits_BV.float() / (self.sampling.temperature or 1.0), dim=-1

@@ -276,10 +276,10 @@ class Grpo:
         )
 
     def _with_gradient(self, mini_batch: list[int], advantages_PG: Tensor) -> list[int]:
-        """Return the indices of the prompts in a mini-batch whose loss has a gradient.
+        """Return the indices of those prompts in a mini-batch that have a loss with a gradient.
 
-        With a KL term or a confidence penalty, every prompt has one. Otherwise a prompt has one if the advantage of any
-        of its rollouts is not 0. The other prompts need no forward pass, but their tokens still count when the loss is
+        With a KL term or a confidence penalty, these are all prompts. Otherwise they are the prompts with a rollout
+        whose advantage is not 0. The other prompts need no forward pass, but their tokens still count when the loss is
         averaged.
         """
         # The KL term and the penalty have a gradient even where all advantages are 0.
@@ -292,8 +292,9 @@ class Grpo:
     def _computes_old_logprobs(self) -> bool:
         """Whether the update itself computes the old log-probabilities, those under the policy that sampled.
 
-        If not, it takes the sampler's, as in float32. In bfloat16 the sampler's values differ from the update's by more
-        than the clip tolerates, because the sampler computes one token at a time and so rounds differently.
+        In float32 this is False, and the update takes the sampler's values. Otherwise it is True. In bfloat16 the
+        sampler's values differ from the update's by more than the clip tolerates, because the sampler computes one
+        token at a time and so rounds differently.
         """
         return self.policy.dtype != torch.float32
 

@@ -192,8 +192,8 @@ def sample_texts(
 ) -> SampledRollouts:
     """Sample G rollouts of each of P prompts, and show the progress.
 
-    `texts` has the token ids of each prompt, and `keys_PG` a random key for each rollout. The progress display calls
-    the rollouts by the words in `what`.
+    `texts` has the token ids of each prompt, and `keys_PG` a random key for each rollout. `what` is the progress
+    display's word for the rollouts.
     """
     return sample(
         policy,

@@ -129,7 +129,7 @@ class LoraPolicy(Policy):
     def frozen_copy(self) -> Policy:
         """Return the starting policy, for the reference of the KL term.
 
-        It shares the weights of this policy, and turns the adapter off whenever it is called.
+        It shares the weights of this policy, and turns the adapter off during its own passes.
         """
         frozen = copy.copy(self)
         frozen.model = _WithoutAdapter(self.model)

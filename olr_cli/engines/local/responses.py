@@ -136,7 +136,7 @@ def _block_sums(pi_DV: Tensor) -> Tensor:
 def _first_above(cumulative_BN: Tensor, threshold_B1: Tensor) -> Tensor:
     """Return the first index in each row at which the cumulative sum exceeds the row's threshold, (B, 1).
 
-    If no sum exceeds it, or if it is NaN, return the last index.
+    If no sum exceeds the threshold, or the threshold is NaN, return the last index.
     """
     place_B1 = torch.searchsorted(cumulative_BN, threshold_B1, right=True)
     return place_B1.clamp(max=cumulative_BN.shape[-1] - 1)

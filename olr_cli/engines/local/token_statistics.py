@@ -41,9 +41,10 @@ def response_statistics(
     entropy: bool = False,
     self_certainty: bool = False,
 ) -> TokenStatistics:
-    """Return statistics of the tokens of given responses; unless gradients are off, they can be backpropagated.
+    """Return statistics of the tokens of given responses.
 
-    Where it saves time, beginnings that several sequences share are computed only once.
+    They carry gradients, unless torch's gradients are off. Where it saves time, beginnings that several sequences share
+    are computed only once.
 
     Args:
         policy: the policy whose statistics are computed.
