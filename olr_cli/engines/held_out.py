@@ -103,9 +103,9 @@ def _answers(
 
 
 def _golds(prompt: Prompt) -> list[Gold]:
-    """Return a prompt's gold answers in the form that the judge takes, or an empty list if the prompt has none.
+    """Return a prompt's right answers in the form that the judge takes, or an empty list if it has no gold answer.
 
-    A response's answer is right if it matches any of them.
+    A response is right if its answer matches any of them.
     """
     return (
         [prompt.asked(gold) for gold in right_answers(prompt.gold)] if prompt.gold else []

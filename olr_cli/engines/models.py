@@ -87,7 +87,7 @@ _TRUST = "model.trust_remote_code"
 
 @contextmanager
 def loading(model: str | Path) -> Iterator[None]:
-    """Turn an exception that transformers raises in the block into a UserError that says why `model` cannot be loaded.
+    """Raise UserError if transformers raises an exception in the block, with the reason why `model` cannot be loaded.
 
     `model` is a folder or a hub id. For a hub id most errors are NotHere, because the id may be right and only the
     network missing. An error for lack of memory passes unchanged. Call only transformers inside the block: an exception
@@ -319,9 +319,9 @@ def require_tokenizer(model: str | Path, config: Any, tokenizer: Any) -> None:
 
 
 def _used_beyond(rows: int, tokenizer: Any) -> list[tuple[int, str]]:
-    """Return the id and text of each added token that prompts or padding use although it has no embedding.
+    """Return id and text of each added token that prompts or padding use although the model has no embedding for it.
 
-    `rows` is the number of embeddings, so ids from `rows` on have none.
+    `rows` is the number of the model's embeddings. Tokens whose ids are `rows` or more have none.
     """
     template = str(getattr(tokenizer, "chat_template", None) or "")
     special = {tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id}
@@ -357,8 +357,7 @@ def processor_files(model: str | Path, config: Any) -> dict[str, bytes]:
 def require_finite(place: str | Path, weights: Iterable[tuple[str, Any]]) -> None:
     """Raise UserError if one of the weights holds NaN or infinity, because such a model cannot answer.
 
-    `weights` yields the name and the tensor of each weight. `place` is the model or the file that holds them, for the
-    error.
+    `weights` yields the name and the tensor of each weight. `place` is the folder, file or hub id that the error names.
     """
     import torch
 

@@ -24,7 +24,10 @@ _MOST_TEMPLATE_BYTES = 256 * 1024
 
 @dataclass(frozen=True)
 class ChatFormat:
-    """How chat turns become the text that a model reads: by which template, with which variables and which date."""
+    """How chat messages become the text that a model reads: the chat template, values for its variables, and the date.
+
+    A recipe gives it (`of`), or a user's choice of template (`read`). The default is the model's own template.
+    """
 
     template: str | None = None
     """A chat template (Jinja) that replaces the model's own. Empty: no template, plain text. None: the model's own."""
@@ -194,11 +197,10 @@ _TODAY = re.compile(r"""strftime_now\(\s*(["'])((?:(?!\1).)*)\1\s*\)""")
 
 
 def _dated(template: Any, day: date) -> str | None:
-    """Return a chat template that writes `day` where it called a function for today's date.
+    """Return a chat template in which every call that writes today's date is replaced by the date `day`.
 
-    Return None if the template has no such call.
-
-    The text of the template is changed, because newer transformers accept no function of ours in a template.
+    Return None if the template has no such call. The text of the template has to be changed, because newer transformers
+    accept no function of ours in a template.
     """
     # A tokenizer may hold several templates by name.
     text = template.get("default") if isinstance(template, Mapping) else template

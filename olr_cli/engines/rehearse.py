@@ -50,9 +50,10 @@ _ROW_BYTES = 50
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """The parts of a run, made for a dry run, and sentences about what is `missing` on this machine.
+    """What a dry run has found: the data and the engine of a run, warnings, and what this machine lacks.
 
-    If `is_example`, the run's data are missing, and example prompts stand in for them.
+    `rehearse` makes it. `missing` has a sentence for each thing that this machine lacks. If `is_example` is true, the
+    run's data are missing, and example prompts stand in for them.
     """
 
     recipe: Recipe
@@ -209,7 +210,7 @@ def rehearse(
     *,
     kind: Kind = "training",
 ) -> Rehearsal:
-    """Make every part of a run without writing anything, and note what is missing on this machine.
+    """Load the data and make the engine of a run without writing anything, and note what this machine lacks.
 
     Args:
         recipe: the recipe of the run.
@@ -235,7 +236,10 @@ def rehearse(
 
 
 def sweep_answer(runs: Sequence[SweepRun], folder: Path) -> Answer:
-    """Return the output of a dry run of a sweep: its runs, what the first of them lacks here, and the total cost."""
+    """Return the output of a dry run of a sweep: its runs, what this machine lacks for the first, and the total cost.
+
+    The cost is the numbers of steps, rollouts and bytes on the disk of all runs together.
+    """
     first = rehearse(runs[0].recipe)
     rows = [
         {
@@ -274,10 +278,10 @@ def sweep_answer(runs: Sequence[SweepRun], folder: Path) -> Answer:
 def _cost(first: Rehearsal, recipe: Recipe) -> tuple[int | None, int | None, int | None]:
     """Return the numbers of steps, rollouts and bytes on the disk of one run of a sweep; None for an unknown number.
 
-    The bytes are an upper estimate: four for each token of a response, and the checkpoints. A checkpoint takes 3 times
-    the size of the model's files, for the weights and Adam's two moments. With LoRA it takes the size of the files
-    once, and with OpenRLHF 7 times (14 bytes a parameter, for files in bfloat16). The bytes are unknown if the model's
-    files are not on this machine.
+    The bytes are an upper estimate for responses and checkpoints. A response takes four bytes for each token that it
+    may have, and 50 more. A checkpoint takes three times the size of the model's files, for the weights and Adam's two
+    moments. With LoRA it takes that size once. With OpenRLHF it takes that size seven times, which is 14 bytes a
+    parameter for files in bfloat16. The bytes are unknown if the model's files are not on this machine.
 
     Args:
         first: the rehearsal of the sweep's first run. Its data are used again if `recipe` names the same data.

@@ -37,7 +37,7 @@ def signs_of_a_wrong_template(metrics: Metrics, run: Path) -> list[str]:
 
     There are two signs. One is that for more than 90 % of the prompts, all rollouts of the prompt have the same reward.
     The other is that more than 90 % of the responses have no answer. After the second sign, other extractors are tried
-    on the responses stored in `run`. If one of them reads more than half, a further sentence names it.
+    on the responses stored in `run`. If one of them finds an answer in more than half, a further sentence names it.
     """
     signs = [
         f"{metrics[name]:.0%} {what}; the chat template or data.extractor"
@@ -69,12 +69,12 @@ _LARGEST_GAP = 0.05
 
 
 def sign_of_other_weights(metrics: Metrics, top_p: float) -> str | None:
-    """Return a warning if the program that samples seems to have other weights than the policy that trains, or None.
+    """Return a warning if samples seem to come from other weights than those of the policy that trains, or None.
 
-    The metric ``rollout/sampler_gap`` is the mean difference between the log-probabilities that the two give to the
-    sampled tokens. The warning comes if this gap is larger than rounding can explain. With `top_p` below 1, the
-    sampler's log-probabilities are higher by up to -log(top_p), so the gap may be larger by as much. Without the
-    metric, the result is None.
+    A sampled token has one log-probability under the program that samples and another under the policy that trains. The
+    metric ``rollout/sampler_gap`` is their mean difference. The warning is returned if this gap is larger than rounding
+    can explain. With `top_p` below 1, the sampler's log-probabilities are higher by up to -log(top_p), so the gap may
+    be larger by as much. Without the metric, the result is None.
     """
     gap, limit = metrics.get("rollout/sampler_gap", 0), _LARGEST_GAP - math.log(top_p)
     if gap <= limit:
@@ -124,7 +124,10 @@ def metric_logs(recipe: Recipe, run: Path, done: int) -> Iterator[list[MetricLog
 
 @contextmanager
 def reports(run: Attempt) -> Iterator[MetricLog]:
-    """Yield a function that logs and shows a step's metrics, and warns if something in them looks wrong."""
+    """Yield a function to call with each step's number and metrics.
+
+    It logs the metrics, shows them, and warns if something in them looks wrong. The logs are closed after the block.
+    """
     signs = _Signs(run)
     with metric_logs(run.recipe, run.path, run.done) as logs:
 

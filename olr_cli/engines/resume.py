@@ -141,7 +141,9 @@ def roll_back(writer: RunWriter, kind: Kind, progress: Progress) -> int:
 
 
 def _damaged_checkpoints(path: Path) -> dict[int, str]:
-    """Return what is wrong with the checkpoints that are newer than the newest undamaged one, by the checkpoint's step.
+    """Return the damaged checkpoints after the newest undamaged one: for each step, what is wrong with its checkpoint.
+
+    A checkpoint of another run or another step counts as damaged too.
 
     Raises:
         UserError: the run has checkpoints, and all of them are damaged.
@@ -181,8 +183,8 @@ def _last_complete_step(path: Path) -> int:
 def _require_whole(path: Path, kind: Kind, done: int, last: int, newest: int) -> None:
     """Raise UserError if more of a run is missing than an interruption can explain.
 
-    Each step up to `done` must be stored and have its line in metrics.jsonl. The stored steps after `newest` must be no
-    more than the steps between two checkpoints, or one in a run without checkpoints.
+    Each step up to `done` must be stored and have its line in metrics.jsonl. After `newest`, at most as many steps may
+    be stored as there are from one checkpoint to the next. In a run without checkpoints, it may be one step.
 
     Args:
         path: the run directory.

@@ -64,15 +64,17 @@ def rollouts_recipe(
     device: str = "auto",
     trust_remote_code: bool = False,
 ) -> Recipe:
-    """Build the recipe of a run that only samples. Its method is GRPO, which keeps every label as it is given.
+    """Build the recipe of a run that only samples.
+
+    Its method is GRPO, which keeps every label as it is given. With a built-in toy, or a checkpoint that was trained
+    from one, sampling uses one thread.
 
     Args:
         model: as in `model.path`.
         data: keys and values of the section `data`.
         train: keys and values of the section `train`.
         seed: the seed of the run.
-        origin: if `model` is a checkpoint, the model from which its training started; otherwise None. If it is a
-            built-in toy, sampling uses one thread.
+        origin: if `model` is a checkpoint, the model from which its training started; otherwise None.
         chat_template: as in `model.chat_template`.
         device: as in `engine.device`.
         trust_remote_code: as in `model.trust_remote_code`.
@@ -291,7 +293,8 @@ def rollouts_summary(run: Path, note: str | None) -> Answer:
     """Summarise a finished run that only samples, and propose the next command.
 
     The summary says, for example, how many responses have an answer, and how often the most frequent answer to a prompt
-    is right. Shares are over all visits; a visit is a prompt in one epoch. `note` is a sentence to add, or None.
+    is right. All epochs count: a prompt that is sampled in two epochs counts twice. `note` is a sentence to add, or
+    None.
     """
     recipe = read_recipe(run)
     shares = scan_labels(run).select(

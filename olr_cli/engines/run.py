@@ -37,7 +37,11 @@ WEIGHT_DECAY = 0.01
 
 @dataclass(frozen=True)
 class DataSets:
-    """The prompts of a run: those that train, and those that are only evaluated (validation and test)."""
+    """The prompts of a run: those that train, and those that are only evaluated (validation and test).
+
+    `load_data` makes it, and adds the wordings in which training prompts are rolled out, the share of a step's prompts
+    that may train, and the day on which the run started.
+    """
 
     train: PromptSet
     validation: PromptSet | None
@@ -92,7 +96,10 @@ class DataSets:
 
 @dataclass(frozen=True)
 class Attempt:
-    """What an engine gets to complete a run in this process, whether the run is new or resumed."""
+    """Everything that an engine needs to complete a run in this process, whether the run is new or resumed.
+
+    `launch` makes it. `writer` stores the run's steps, and `progress` shows them.
+    """
 
     recipe: Recipe
     path: Path
@@ -176,6 +183,8 @@ def require_engine(recipe: Recipe) -> None:
 
 def load_data(recipe: Recipe, kind: Kind = "training", day: date | None = None) -> DataSets:
     """Load the recipe's data sets and put noise on the training labels.
+
+    If `data.drop_long` is set, prompts that are too long are left out of all sets.
 
     Args:
         recipe: names the data sets.

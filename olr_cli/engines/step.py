@@ -28,7 +28,10 @@ Speed = Callable[[Metrics], Mapping[str, float | None]]
 
 @dataclass(frozen=True)
 class StepEnd:
-    """The work after each computed step: store and log it; if due, evaluate, save a checkpoint, or stop."""
+    """Does the work after each computed step: stores and logs it and, if due, evaluates, saves a checkpoint, or stops.
+
+    Each engine that trains makes one for a run.
+    """
 
     writer: RunWriter
     schedule: Schedule
@@ -56,8 +59,8 @@ class StepEnd:
     def stopping_if_diverged(self, step: int, *, failed: int) -> Iterator[None]:
         """Raise Diverged, which ends the run, if the block raises NonFinite; `step` is then not kept.
 
-        `failed` is the last step whose update the policy has had. Pass `step` if the block runs after the update of
-        `step`; the tables that the step has stored are then removed. Pass `step` - 1 if it runs before the update.
+        `failed` is the last step whose update the policy has had. If the block runs before the update of `step`, pass
+        `step` - 1. If it runs after this update, pass `step`; the tables that the step has stored are then removed.
         """
         try:
             yield
@@ -90,7 +93,8 @@ class StepEnd:
 
         Raises:
             Diverged: the policy can no longer answer the held-out prompts.
-            Exception: a stop was asked for, and steps are left. `stop` returns the exception; this step is saved first.
+            Exception: a stop was asked for, and steps are left. It is the exception that `stop` returns. A checkpoint
+                of this step is saved first.
             UserError: no response was rewarded in the last `train.stop_if_no_reward` steps.
         """
         train = self.writer.recipe.train

@@ -152,10 +152,10 @@ def _train_side_by_side(
 
 
 def _starts_own_ray(recipe: Recipe) -> bool:
-    """Whether the recipe trains with OpenRLHF on GPUs and starts a Ray of its own.
+    """Whether a run of this recipe starts a new Ray on this machine and takes GPUs through it.
 
-    It does so if neither `engine.ray_address` nor the variable RAY_ADDRESS names a Ray cluster to join. A Ray of its
-    own takes the machine's first GPUs, even if another run uses them already.
+    That is so if the engine is OpenRLHF on GPUs, and neither `engine.ray_address` nor the variable RAY_ADDRESS names a
+    Ray cluster to join. A new Ray takes the machine's first GPUs, even if another run uses them already.
     """
     engine = recipe.engine
     return (
@@ -242,9 +242,10 @@ def _last_words(log: Path) -> str:
 
 
 def _conclude(folder: Path, statuses: dict[str, int], runs: int) -> int:
-    """Print the next command, or the logs of the runs that did not finish; return the sweep's exit status.
+    """Print how a sweep ended, and return its exit status.
 
-    The status is 0 if every run is finished, 1 if a bug ended a run, and 2 if the user can fix every cause.
+    If every run is finished, print the next command, and return 0. Otherwise print the logs' paths of the runs that did
+    not finish. Return 1 if a bug ended any of them, and otherwise 2.
 
     Args:
         folder: the sweep's folder.
@@ -264,5 +265,5 @@ def _conclude(folder: Path, statuses: dict[str, int], runs: int) -> int:
 
 
 def _log(folder: Path, place: str) -> Path:
-    """Return the path of a run's log; `place` is the run's path relative to the sweep's `folder`."""
+    """Return the path of the log of the run at `place`, which is a path relative to the sweep's `folder`."""
     return folder / "logs" / f"{place}.txt"

@@ -34,7 +34,9 @@ BACKENDS: tuple[BackendName, ...] = ("vllm", "transformers", "openai")
 
 @dataclass(frozen=True)
 class BackendOptions:
-    """The settings for opening a model for generation: which backend, which device, and the backend's own settings.
+    """What a caller chooses for generation: the backend, the device, and the settings of the backend.
+
+    `open` opens a model with these options.
 
     Raises:
         UserError: a setting is not for the chosen backend, such as `concurrency` without a `url`.

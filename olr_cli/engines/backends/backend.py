@@ -20,7 +20,7 @@ from olr_cli.supervision import Rollout
 
 @dataclass(frozen=True)
 class GenerationRequest:
-    """A prompt, as messages and as text, and a seed for each sample to draw."""
+    """A prompt, as chat messages and as the text that the model reads, with a seed for each response to generate."""
 
     messages: Sequence[Message]
     seeds: Sequence[int]
@@ -37,16 +37,17 @@ Sampled: TypeAlias = tuple[int, int, Rollout | None]
 def whole_requests(
     requests: Sequence[GenerationRequest], parts: Generator[Sequence[Sampled], None, None]
 ) -> Generator[dict[int, list[Rollout | None]], None, None]:
-    """Yield, after each part, the rollouts of the requests that this part completes.
+    """Collect samples, and yield the rollouts of a request as soon as all its samples have finished.
 
     Args:
-        requests: all requests. A request without seeds is yielded first, with an empty list.
-        parts: yields the samples that have finished since the last part. A sample is the index of its request, its own
-            index within the request, and its rollout. Closing this generator closes `parts` too.
+        requests: all requests.
+        parts: yields lists of the samples that have finished since the last list. A sample is the index of its request,
+            its own index within the request, and its rollout. Closing this generator closes `parts` too.
 
     Yields:
         A mapping from the index of a request in `requests` to its rollouts, one per seed. A lost sample's rollout is
-        None. If a part completes no request, the mapping is empty.
+        None. The first mapping has the requests without seeds, each with an empty list. Then there is a mapping for
+        each list in `parts`, with the requests that this list completes. Any mapping may be empty.
     """
     received: defaultdict[int, dict[int, Rollout | None]] = defaultdict(dict)
     # No part will ever name a request without seeds, so it would stay unfinished.
@@ -69,13 +70,13 @@ def in_order(
 ) -> Generator[list[list[Rollout]], None, None]:
     """Yield the rollouts of each batch, a list per request, once this batch and all earlier ones are complete.
 
-    A batch that lost a rollout is not yielded. The rest of `stream` is then read and dropped, because `stream` raises
-    an error at its end if rollouts are lost. That error reaches the caller.
+    If a batch has lost a rollout, it is not yielded. The rest of `stream` is then read and dropped. A stream that has
+    lost rollouts must raise an error at its end, and this error reaches the caller.
 
     Args:
         batches: the requests of each batch.
-        stream: yields mappings from the number of a request to its rollouts. A lost rollout is None. Requests are
-            numbered from 0, without starting again at each batch.
+        stream: yields mappings from the number of a request to its rollouts, with None for a lost one. Requests are
+            numbered from 0 through all batches.
         report: is called each time that `stream` yields. The first argument is the number of rollouts in the complete
             requests of the current batch. The second is the number of all rollouts of the batch.
     """
@@ -98,9 +99,9 @@ def in_order(
 
 
 class Backend(AbstractContextManager["Backend"]):
-    """A model, loaded here or held by a server, that generates responses to prompts.
+    """A model that generates responses to prompts, loaded in this process or held by a server.
 
-    It is a context manager, and leaving the context frees the model.
+    `BackendOptions.open` makes it. It is a context manager, and leaving the context frees what it holds.
     """
 
     model: str

@@ -126,14 +126,17 @@ class _BadReply(Exception):
 class _Permanent(_BadReply):
     """Raised for a reply of status 200 that reports a refused request, for example an invalid one.
 
-    `OpenAIBackend.ask` retries the request all the same. If the last attempt is refused too, the run ends. If the last
-    attempt fails in another way, only the sample is lost.
+    `OpenAIBackend.ask` catches it and retries the request all the same. If the last attempt is refused too, `ask`
+    raises UserError, which ends the run. If the last attempt fails in another way, only the sample is lost.
     """
 
 
 @dataclass
 class _Losses:
-    """Counts lost samples, in total and since the last sample that arrived, and keeps the reason of the last loss."""
+    """Counts lost samples: all of them, and those since the last sample that arrived.
+
+    A sample is lost if all attempts to request it fail. `reason` says why the last lost sample failed.
+    """
 
     total: int = 0
     in_a_row: int = 0
@@ -216,8 +219,8 @@ class OpenAIBackend(Backend):
         """Generate one response per seed of every request, and yield requests as they finish (see `Backend.stream`).
 
         A sample is lost if all `ATTEMPTS` attempts to request it fail. The rollout of a lost sample is None. If samples
-        are lost, the stream ends with a UserError. After `MOST_LOST` losses in a row, or if the server refuses a
-        request, the error is raised at once.
+        are lost, the stream raises a UserError at its end. After `MOST_LOST` losses in a row, or if the server refuses
+        a request, it raises the error at once.
         """
         return whole_requests(requests, self._samples(requests, sampling))
 
@@ -229,9 +232,9 @@ class OpenAIBackend(Backend):
     ) -> Generator[list[list[Rollout]], None, None]:
         """Generate all batches in one stream, and yield their rollouts in order (see `Backend.batches`).
 
-        Requests of later batches start early, so that the server stays busy while a batch ends. A request waits until
-        it is at most N places after the oldest unfinished request. N is the size of the largest batch or the
-        concurrency, whichever is larger.
+        Requests of later batches start early, so that the server stays busy while a batch ends. But no request starts
+        while an unfinished one is more than N places before it. N is the size of the largest batch or the concurrency,
+        whichever is larger.
 
         After a lost sample no new request is sent. Requests in flight finish, and then a UserError is raised. The batch
         with the lost sample and all later batches are not yielded.
@@ -248,10 +251,10 @@ class OpenAIBackend(Backend):
         sampling: Sampling,
         ahead: float = math.inf,
     ) -> Generator[list[Sampled], None, None]:
-        """Yield every `_POLL_SECONDS` the samples that have arrived or were lost since the previous list, if any.
+        """Request all samples, and yield those that have arrived or were lost, as one list every `_POLL_SECONDS`.
 
-        A request waits until it is at most `ahead` places after the oldest unfinished request. By default no request
-        waits for an older one.
+        A list has the samples since the list before it, and may be empty. No request starts while an unfinished one is
+        more than `ahead` places before it in `requests`. By default there is no such limit.
 
         Raises:
             UserError: the server refuses a request, `MOST_LOST` samples in a row are lost, or all requests have ended
@@ -305,13 +308,13 @@ class OpenAIBackend(Backend):
         """Request all samples, `concurrency` at a time, and call `put` with each answer.
 
         An answer is the index of the request, the index of the sample, and the rollout or the reason why the sample is
-        lost. A request waits until it is at most `ahead` places after the oldest unfinished one in `requests`.
+        lost. No request starts while an unfinished one is more than `ahead` places before it in `requests`.
 
         If `ahead` is infinite, a lost sample changes nothing for the others. If `ahead` is finite, no new request is
         sent after a lost sample, because the caller then uses no later responses.
 
         Raises:
-            ExceptionGroup: `ask` raised a UserError; the group holds it, and requests in flight are cancelled.
+            ExceptionGroup: `ask` raised a UserError, which is in the group. Requests in flight are cancelled.
         """
         begun: dict[tuple[int, int], None] = {}  # requests in flight, the oldest first
         coming = (
@@ -522,9 +525,10 @@ class OpenAIBackend(Backend):
         )
 
     def _error_text(self, reply: httpx.Response, error: Any = None) -> str:
-        """Return a reply's error message as `: message`, shortened and without secrets; empty if there is none.
+        """Return ": " and the error message of a reply, for the end of a sentence; empty if the reply has no message.
 
-        `error` is the error in the reply, if the caller has already found it; None to look it up.
+        The message is cut to 200 characters and holds no secrets. `error` is the error in the reply, if the caller has
+        already found it; None to look it up.
         """
         try:
             content = reply.json()

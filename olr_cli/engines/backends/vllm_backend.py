@@ -90,14 +90,17 @@ class VllmBackend(Backend):
     The setting `dtype` sets the precision. Without it, a CPU computes in float32, and a GPU in bfloat16 (float16 before
     Ampere).
 
-    There are two ways to draw samples. On a CPU, or if `BackendOptions.seed_each` is true, each sample is drawn from
-    its own seed. Other samples of the batch then affect it only through rounding, which now and then changes a token.
-    This is slower, because vLLM draws seeded samples one after the other. On a GPU without `seed_each`, all samples are
-    drawn from the engine's seed, and a sample depends on everything else that is sampled.
+    On a CPU, or if `BackendOptions.seed_each` is true, each sample is drawn from its own seed. Other samples of the
+    batch then affect it only through rounding, which now and then changes a token. Seeded samples are slower, because
+    vLLM draws them one after the other. On a GPU without `seed_each`, all samples are drawn from one seed, the
+    engine's. A sample then depends on all other samples of the same call.
     """
 
     def __init__(self, model: str, options: BackendOptions, chat: ChatFormat) -> None:
-        """Check vLLM's settings, and read tokenizer and configuration. The first prompts start the engine."""
+        """Check vLLM's settings, and read the model's tokenizer and configuration.
+
+        The engine starts, and loads the weights, only when the first responses are asked for.
+        """
         self.model, self.chat = model, chat
         self._remote = {"trust_remote_code": options.trust_remote_code}
         self._llm: Any = None
@@ -212,7 +215,7 @@ class VllmBackend(Backend):
     ) -> Iterator[tuple[int, int, Any]]:
         """Yield for every sample the index of its request, its index within the request, and its `SamplingParams`.
 
-        `limits` has the most tokens of each request's responses.
+        `limits` has, for each request, the most tokens of a response.
         """
         params_of = {limit: self._settings(sampling, limit) for limit in set(limits)}
         # A greedy sample draws nothing, and a seed would only slow it down.
@@ -238,7 +241,7 @@ class VllmBackend(Backend):
     def _settings(self, sampling: Sampling, limit: int) -> Any:
         """Return vLLM's `SamplingParams`, without a seed, for samples of at most `limit` tokens.
 
-        All samples with this limit can share the object, because the engine makes a shallow copy for each.
+        Several samples may share one such object, because vLLM's engine makes a shallow copy for each.
         """
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
@@ -257,11 +260,13 @@ class VllmBackend(Backend):
         )
 
     def _rollout(self, completion: Any, opened: str, stop: Sequence[str]) -> Rollout:
-        """Return the rollout of vLLM's completion; raise UserError if the engine aborted the response.
+        """Return the rollout of a completion by vLLM; raise UserError if the engine aborted the response.
 
-        The response ends before the first of the texts in `stop`. If the prompt ends with a mark that opens the
-        thinking, such as <think>, that mark is passed as `opened`, and the response begins with it. For other prompts
-        `opened` is empty.
+        Args:
+            completion: vLLM's output for one sample.
+            opened: the mark that opens the thinking, such as <think>, if the prompt ends with it; otherwise empty. The
+                response begins with this mark.
+            stop: the stop texts. The response ends before the first of them.
         """
         if completion.finish_reason in ("abort", "error"):
             # The engine failed here. Scoring the response as wrong would blame the model.
@@ -277,10 +282,10 @@ class VllmBackend(Backend):
         return Rollout(opened + before_stop(text, stop), len(tokens), truncated)
 
     def _ensure_engine(self, longest: int, sampling: Sampling) -> None:
-        """Start an engine for prompts of up to `longest` tokens and their responses, unless one runs already.
+        """Start an engine for prompts of up to `longest` tokens and their responses, unless one runs that can do this.
 
-        An engine that is too small is replaced. If `sampling` has stop texts, the engine must also decode tokens to
-        text.
+        A running engine is replaced if it has too little room. It is also replaced if `sampling` has stop texts but the
+        engine was started without any, because it then does not decode tokens to text.
         """
         wanted, reads_text = longest + sampling.max_new_tokens, bool(sampling.stop)
         # No sequence is longer than the model's context.

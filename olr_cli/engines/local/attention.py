@@ -45,7 +45,10 @@ The mask contains the windows, and transformers' function computes a bias.
 
 
 class _Dropped(Exception):
-    """Raised when a model passes its attention an argument that torch's sdpa ignores, such as a cap on scores."""
+    """Raised by `_attend` for an argument that torch's sdpa would ignore, such as a cap on scores.
+
+    `set_up_attention` catches it, and lets the model use "eager" attention.
+    """
 
 
 def set_up_attention(model: Any) -> bool:

@@ -52,15 +52,15 @@ def respond(
 ) -> Responses:
     """Sample G responses to each of P prompts in one batch, replaying a CUDA graph for each token.
 
-    Each response is a row of the batch, so there are B = P * G rows. A step that cannot be recorded as a graph runs
-    without one.
+    Each response is a row of the batch, so there are B = P * G rows. If the computation of a token cannot be recorded
+    as a CUDA graph, it runs without one.
 
     Args:
         policy: the policy to sample from. Its `has_fixed_places` must be true.
         prompts: token ids of each prompt.
         keys_PG: one random key per response (`olr_cli.seeding`).
         sampling: how tokens are drawn and where a response ends.
-        report: is called every `LOOK` tokens with the number of responses that have ended.
+        report: is called after every `LOOK` tokens with the number of responses that have ended.
 
     Raises:
         NonFinite: logits are NaN or infinite.
@@ -99,9 +99,10 @@ def respond(
 
 
 def _uniforms(keys_B: NDArray[np.uint64], start: int, end: int) -> Tensor:
-    """Return uniform random numbers for the tokens at positions `start` to `end` - 1, (positions, B) float64.
+    """Return the random numbers with which tokens are drawn, (end - start, B) float64, uniform in [0, 1).
 
-    `keys_B` has a random key for each response. A number depends only on this key and on the token's position.
+    Each row is for one position in the responses, from `start` to `end` - 1. `keys_B` has a random key for each
+    response. A number depends only on the key of its response and on the position.
     """
     return torch.from_numpy(
         np.stack([uniform_streams(keys_B, position) for position in range(start, end)])
@@ -109,12 +110,13 @@ def _uniforms(keys_B: NDArray[np.uint64], start: int, end: int) -> Tensor:
 
 
 class _Decoding:
-    """A batch of responses in progress: the tensors that each step reads and writes, and the CUDA graph of a step.
+    """A batch of responses in progress: the tensors that hold it, and the CUDA graph that computes its next token.
 
-    The tensors in `written` have a row for every response, even after it has ended and has left the batch.
+    A response that has ended may leave the batch (`select`), but its row in `written` stays.
 
     Attributes:
-        rows_B: the row in `written` of each response that is still in the batch.
+        written: tokens and statistics of all responses, one row each.
+        rows_B: for each response still in the batch, the index of its row in `written`.
     """
 
     def __init__(
@@ -125,7 +127,10 @@ class _Decoding:
         written: Responses,
         sampling: Sampling,
     ) -> None:
-        """Prepare to sample G responses to each sequence in `context`, and to store them in `written`."""
+        """Prepare to sample G responses to each prompt and to store them in `written`, in place.
+
+        `context` holds the prompts, as `Policy.read` returns them.
+        """
         self.policy, self.written, self.sampling = policy, written, sampling
         self.entropy_BT = torch.zeros_like(written.logprobs_BT)
         self._end_ids = torch.tensor(policy.end_ids, device=policy.device)
@@ -156,7 +161,8 @@ class _Decoding:
     def advance(self, uniforms_LB: Tensor) -> None:
         """Draw the next L tokens of every response in the batch, and store them in `written`.
 
-        `uniforms_LB` has a random number for each of these tokens. L is at most `LOOK`.
+        `uniforms_LB` has a random number for each of these tokens. L is at most `LOOK`, because the graph reads the
+        numbers from a buffer of this size.
         """
         L = len(uniforms_LB)
         self._uniforms_LB[:L] = uniforms_LB.to(self.policy.device)
@@ -191,7 +197,11 @@ class _Decoding:
         return ends_BL
 
     def select(self, rows: Tensor) -> None:
-        """Keep only the current rows with these indices; the graph then has to be recorded again."""
+        """Keep only the responses whose indices in the current batch are in `rows`.
+
+        Responses that leave the batch keep their rows in `written`. The CUDA graph is recorded again at the next token,
+        because the tensors now have other shapes.
+        """
         self._replay = None
         for layer in self._layers:
             layer.keys, layer.values = layer.keys[rows], layer.values[rows]
@@ -200,7 +210,10 @@ class _Decoding:
         self._uniforms_LB = self._uniforms_LB[:, rows]
 
     def finished(self) -> Responses:
-        """Return all responses of the batch, with padding and statistics of 0 after the end of each."""
+        """Return all responses, including those that have left the batch.
+
+        After the end of a response, its tokens are set to padding and its statistics to 0.
+        """
         written, (_, limit) = self.written, self.written.tokens_BT.shape
         is_after_BT = (
             torch.arange(limit, device=self.policy.device) >= written.lengths_B[:, None]
@@ -215,10 +228,10 @@ class _Decoding:
         return written._replace(entropy_B=self.entropy_BT.sum(-1))
 
     def _recorded(self) -> Callable[[], None]:
-        """Record a step as a CUDA graph, and return a function that replays it.
+        """Record `_step` as a CUDA graph, and return a function that replays the graph.
 
-        If a step cannot be recorded, return `_step`, which computes it without a graph. A step cannot be recorded on a
-        CPU, or if the model waits for the GPU within the step, as some models with experts do.
+        If `_step` cannot be recorded, return `_step` itself. It cannot be recorded on a CPU, or if the model waits for
+        the GPU within it, as some models with experts do.
         """
         if self._pool is None:
             return self._step
@@ -233,7 +246,7 @@ class _Decoding:
         return graph.replay
 
     def _step(self) -> None:
-        """Draw a token in every row, store it with its statistics, and compute the scores of the next token."""
+        """Draw a token for each response in the batch, store it and its statistics, and compute the logits after it."""
         written, window = self.written, self._window
         log_pi_BV = torch.log_softmax(
             self._logits_BV.float() / (self.sampling.temperature or 1.0), dim=-1
@@ -268,19 +281,19 @@ class _Decoding:
 
 
 class _FixedLayer(CacheLayerMixin):
-    """A layer of transformers' cache whose buffer stays at its address, as a CUDA graph needs.
+    """A layer of transformers' cache in a buffer that is never moved, because a CUDA graph uses fixed addresses.
 
     Attributes:
-        window: attention sees this many positions, from the first one on.
+        window: number of positions, counted from the start of the buffer, that attention sees.
     """
 
     def __init__(
         self, layer: Any, G: int, room: int, dtype: torch.dtype, next_position: Tensor
     ) -> None:
-        """Copy the keys and values of a `DynamicLayer`, with G rows for each sequence and `room` positions in a row.
+        """Copy the keys and values of `layer`, a `DynamicLayer`, into a new buffer.
 
-        `next_position` is a tensor with one number, the position at which `update` writes. The caller adds 1 to it in
-        place after each token.
+        The buffer has G rows for each row of `layer`, and `room` positions in a row. `next_position` is a tensor with
+        one number, the position at which `update` writes. The caller adds 1 to it in place after each token.
         """
         super().__init__()  # type: ignore[no-untyped-call]
         self.window, self._next_position, self._room = room, next_position, room
@@ -303,7 +316,7 @@ class _FixedLayer(CacheLayerMixin):
         """Do nothing, because the constructor has allocated the whole buffer."""
 
     def get_seq_length(self) -> int:
-        """Return 0: no caller needs the length, because mask and positions are given."""
+        """Return 0. Nobody needs the real length, because `_Decoding` gives the model its mask and positions."""
         return 0
 
     def get_max_length(self) -> int:
@@ -311,7 +324,7 @@ class _FixedLayer(CacheLayerMixin):
         return self._room
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Return the number of positions in the window, and the index of the first, 0."""
+        """Return the number of positions that a mask covers, which is the window, and the first of them, which is 0."""
         return self.window, 0
 
 

@@ -113,8 +113,8 @@ class LocalRunner:
     def _grpo(self, run: Attempt) -> Grpo:
         """Return the trainer as it is after `run.done` steps, with policy, reference and optimiser.
 
-        Policy and optimiser are those of the checkpoint after that step, or new if `run.done` is 0. The reference of
-        the KL term is always the starting policy.
+        If `run.done` is 0, the policy is the starting policy and the optimiser is new. Otherwise both are loaded from
+        the checkpoint after that step. The reference of the KL term is always the starting policy.
         """
         recipe, settings = run.recipe, run.recipe.train
         checkpoint = checkpoint_path(run.path, run.done) if run.done else None
@@ -187,7 +187,7 @@ def keep_freed_memory() -> None:
 
 
 def set_up_torch(recipe: Recipe) -> None:
-    """Set torch's number of threads as the recipe says, and make results on a CPU repeatable.
+    """Set torch's number of threads if the recipe gives it, and make results on a CPU repeatable.
 
     The process also keeps freed memory from now on (`keep_freed_memory`).
     """
@@ -207,10 +207,10 @@ def set_up_torch(recipe: Recipe) -> None:
 def load_policy(
     recipe: Recipe, checkpoint: Path | None = None, day: date | None = None
 ) -> Policy:
-    """Load the recipe's starting policy, or the one in the folder `checkpoint`, onto the recipe's device.
+    """Load the recipe's starting policy, or the policy in the folder `checkpoint`, onto the recipe's device.
 
     If a stop text of the recipe is a special token, that token also ends responses. `day` is the date that chat
-    templates see; None means today.
+    templates write; None means today.
     """
     model, engine = (
         checkpoint or model_location(recipe.model.path),
@@ -230,7 +230,7 @@ def load_policy(
 def encode_prompts(
     policy: Policy, prompts: PromptSet, recipe: Recipe, view: View = "original"
 ) -> list[list[int]]:
-    """Return the token ids of every prompt in the wording that `view` names.
+    """Return the token ids of every prompt in its original or its rephrased wording, as `view` says.
 
     Raises:
         UserError: a prompt is longer than the recipe allows, or leaves no room in the model's context for a full

@@ -43,7 +43,10 @@ from olr_cli.recipe.sections import TrainSection
 
 @dataclass(frozen=True)
 class _MicroBatch:
-    """The input of one forward and backward pass: all rollouts of some prompts, or some rollouts of one prompt."""
+    """The rollouts of one forward and backward pass: all rollouts of some prompts, or some rollouts of one prompt.
+
+    `Grpo._micro_batches` makes it from the rollouts of a step.
+    """
 
     where: tuple[list[int], slice]
     """Index into the first two dimensions of the step's tensors: the prompts, and the rollouts of each."""
@@ -123,11 +126,12 @@ class Grpo:
             learning_rates: one per mini-batch; None for `train.learning_rate` in all of them.
 
         Returns:
-            Six metrics, whose names have the prefix ``policy/``. ``kl`` is the mean KL estimate, with the weights that
-            the loss gives to tokens. ``clip_fraction`` is the share of tokens where the clip is active. Both are over
-            the prompts that train. ``entropy`` is the mean over the tokens of all rollouts, under the policy that
-            sampled. ``grad_norm`` is the gradient's mean norm before clipping. ``lr`` is the learning rate of the last
-            mini-batch. ``nonfinite`` is always 0 here.
+            Six metrics by name. Each name has the prefix ``policy/``. ``kl`` is the weighted mean of the tokens' KL
+            estimates, with the weights of the loss. ``clip_fraction`` is the share of tokens at which the clip is
+            active. Both count only prompts that train. ``entropy`` is the mean over the tokens of all rollouts, under
+            the policy that sampled. ``grad_norm`` is the norm of the gradient before clipping, averaged over the
+            optimiser steps. ``lr`` is the learning rate of the last mini-batch. ``nonfinite`` is always 0, because
+            other values raise NonFinite.
 
             Without a reference, ``kl`` is absent. If no prompt trains, ``kl``, ``clip_fraction`` and ``grad_norm`` are
             absent.
@@ -183,18 +187,18 @@ class Grpo:
     ) -> Tensor:
         """Add the gradient of a mini-batch's loss to the parameters' gradients.
 
-        The loss is the weighted mean over the response tokens.
+        The loss is the mean over the mini-batch's response tokens, with the weights of `token_weights`.
 
         Args:
             rollouts: the rollouts of the whole step.
-            advantages_PG: the rollouts' advantages.
+            advantages_PG: the advantages of these rollouts.
             old_logprobs_PGT: the tokens' log-probabilities under the policy that sampled, for the surrogate; None if
                 the policy has not changed since it sampled.
             mini_batch: indices of the mini-batch's prompts that train.
 
         Returns:
             A tensor of three numbers: the loss, the weighted sum of the tokens' KL estimates, and the number of tokens
-            where the clip is active.
+            at which the clip is active.
         """
         weights_PG = token_weights(rollouts.lengths_PG, self.train.loss_average)
         # Sum over the whole mini-batch. In the authors' runs of verl, each micro-batch of 4 responses of similar length
@@ -272,10 +276,11 @@ class Grpo:
         )
 
     def _with_gradient(self, mini_batch: list[int], advantages_PG: Tensor) -> list[int]:
-        """Return the indices of those prompts of a mini-batch whose loss has a gradient.
+        """Return the indices of those prompts in a mini-batch that have a loss with a gradient.
 
         With a KL term or a confidence penalty, these are all prompts. Otherwise they are the prompts with a rollout
-        whose advantage is not 0. A prompt that is left out needs no pass, but its tokens still count in the mean.
+        whose advantage is not 0. The other prompts need no forward pass, but their tokens still count when the loss is
+        averaged.
         """
         # The KL term and the penalty have a gradient even where all advantages are 0.
         if self.reference is not None or self.method.penalty_weight > 0:
@@ -285,10 +290,11 @@ class Grpo:
 
     @property
     def _computes_old_logprobs(self) -> bool:
-        """Whether the update computes the surrogate's old log-probabilities itself instead of using the sampler's.
+        """Whether the update itself computes the old log-probabilities, those under the policy that sampled.
 
-        In float32 the sampler's log-probabilities are used. In bfloat16 they differ from the update's by more than the
-        clip tolerates, because the sampler computes one token at a time and so rounds differently.
+        In float32 this is False, and the update takes the sampler's values. Otherwise it is True. In bfloat16 the
+        sampler's values differ from the update's by more than the clip tolerates, because the sampler computes one
+        token at a time and so rounds differently.
         """
         return self.policy.dtype != torch.float32
 
@@ -300,11 +306,13 @@ class Grpo:
     ) -> Tensor:
         """Return the tokens' log-probabilities under the policy that sampled, for the surrogate's ratios, (P, G, T).
 
-        Call it before the first optimiser step. `mini_batches` has the indices of the prompts that train.
+        Call it before the first optimiser step. `mini_batches` has, for each mini-batch, the indices of its prompts
+        that train.
 
         In float32 the result holds the sampler's values. In bfloat16 the values are computed here, but only where they
-        are needed; elsewhere the result is 0. They are not needed for the first mini-batch, because its own pass still
-        sees the policy that sampled, nor for prompts whose loss has no gradient (`_with_gradient`).
+        are needed, and the result is 0 elsewhere. They are not needed for the first mini-batch, because its own pass
+        still sees the policy that sampled. They are not needed either for prompts whose loss has no gradient
+        (`_with_gradient`).
         """
         if not self._computes_old_logprobs:
             return self._surrogate_logprobs(
@@ -333,10 +341,12 @@ class Grpo:
     def _micro_batches(
         self, rollouts: SampledRollouts, chosen: list[int]
     ) -> Iterator[_MicroBatch]:
-        """Yield the rollouts of the chosen prompts in micro-batches, each as large as memory allows.
+        """Yield the rollouts of the chosen prompts in micro-batches that fit into memory.
 
-        `chosen` has indices of the step's prompts. If all rollouts of a prompt fit into memory, a micro-batch has all
-        rollouts of one or more prompts. Otherwise it has some rollouts of one prompt.
+        `chosen` has indices of the step's prompts. If all rollouts of a prompt fit into one micro-batch, each
+        micro-batch has all rollouts of one or more prompts. Otherwise each has some rollouts of one prompt, at least
+        one. What fits is limited by `micro_batch_tokens`, and by the number of logits unless they are computed in
+        pieces.
         """
         _, G, T = rollouts.tokens_PGT.shape
         V = self.policy.model.get_output_embeddings().weight.shape[0]

@@ -73,17 +73,17 @@ def train(
     token_ids: Sequence[TokenIds],
     held_out: Mapping[str, TokenIds],
 ) -> None:
-    """Train the steps after `run.done`, the number of complete steps.
+    """Train the policy for all steps after `run.done`, which is the number of complete steps.
 
     Args:
-        run: the attempt to train; its supervisor decides the labels.
+        run: the attempt to train. Its supervisor decides the labels, and its writer stores the steps.
         grpo: policy, reference and optimiser as they are after `run.done` steps.
         token_ids: for each training prompt, its token ids in each of its views (wordings).
         held_out: maps the prefix of a held-out set's metrics, such as ``eval``, to the token ids of the set's prompts.
 
     Raises:
-        Diverged: a loss, gradient or logit is not finite; everything before that step is kept.
-        Interrupted: Ctrl-C or SIGTERM came; a checkpoint after the last complete step exists.
+        Diverged: a loss, gradient or logit is not finite. All earlier steps are kept.
+        Interrupted: Ctrl-C or SIGTERM came. A checkpoint after the last complete step has been saved.
     """
     policy, views, schedule = (
         grpo.policy,
@@ -163,8 +163,8 @@ def measure_held_out(
 ) -> Metrics:
     """Sample responses to the held-out prompts, and return the accuracy of each set as metrics.
 
-    `token_ids` maps the prefix of a set's metrics, such as ``eval``, to the token ids of the set's prompts. Every
-    measurement uses the same random numbers.
+    `token_ids` maps the prefix of a set's metrics, such as ``eval``, to the token ids of the set's prompts. All
+    measurements of a run use the same random numbers, so only the policy changes between them.
     """
     recipe, held_out, responses = run.recipe, run.data.held_out, {}
     for prefix, texts in token_ids.items():
@@ -190,10 +190,10 @@ def sample_texts(
     *,
     what: str = "rollouts",
 ) -> SampledRollouts:
-    """Sample G rollouts of each of P texts, and show the progress.
+    """Sample G rollouts of each of P prompts, and show the progress.
 
-    `texts` has the token ids of each text, and `keys_PG` a random key for each rollout. `what` names the rollouts in
-    the progress display.
+    `texts` has the token ids of each prompt, and `keys_PG` a random key for each rollout. `what` is the progress
+    display's word for the rollouts.
     """
     return sample(
         policy,
@@ -248,9 +248,9 @@ def sampled_step(
 def advantages_and_trains(
     decided: Decided, views: Sequence[View]
 ) -> tuple[torch.Tensor, list[bool]]:
-    """Return the advantages that the supervisor decided, (P * views, K), and whether each row of them trains.
+    """Return the supervisor's advantages, a row for each view (wording) of each prompt, and whether each row trains.
 
-    A row has the K rollouts of one view, that is one wording, of a prompt.
+    The advantages are a float64 tensor, (P * views, K). A row has the K rollouts of one prompt in one view.
     """
     advantages = torch.tensor(decided.advantages, dtype=torch.float64)
     trains = [trains for trains in decided.trains for _ in views]

@@ -33,7 +33,7 @@ class LoraPolicy(Policy):
     """A policy of which only a LoRA adapter trains, while the model's own weights stay frozen."""
 
     def __init__(self, policy: Policy, model: Any) -> None:
-        """Copy the attributes of `policy`, and replace its model by `model`, the peft model that wraps it."""
+        """Copy the attributes of `policy`, except that its model becomes `model`, the peft model that wraps it."""
         # `super().__init__` would set up and probe the model a second time, so copy its results.
         vars(self).update(vars(policy))
         self.model = model
@@ -127,7 +127,10 @@ class LoraPolicy(Policy):
         )
 
     def frozen_copy(self) -> Policy:
-        """Return the starting policy as the reference of the KL term: the same model, called without its adapter."""
+        """Return the starting policy, for the reference of the KL term.
+
+        It shares the weights of this policy, and turns the adapter off during its own passes.
+        """
         frozen = copy.copy(self)
         frozen.model = _WithoutAdapter(self.model)
         return frozen
@@ -164,7 +167,10 @@ class LoraPolicy(Policy):
 
 
 class _WithoutAdapter:
-    """A model that calls a peft model with its adapter turned off."""
+    """Stands in for a peft model, but turns the adapter off during each call.
+
+    `LoraPolicy.frozen_copy` makes it, so that the model computes as it did before training.
+    """
 
     def __init__(self, model: Any) -> None:
         self._model, self.config = model, model.config

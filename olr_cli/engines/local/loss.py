@@ -31,9 +31,9 @@ from olr_cli.recipe.sections import LossAverage, TrainSection
 
 
 class TokenStatistics(NamedTuple):
-    """The log-probability of each response token, and if needed the entropy and self-certainty of its distribution.
+    """The log-probability of each response token and, if needed, the entropy and self-certainty of its distribution.
 
-    All are at the sampling temperature, in nats, (P, G, T) float32.
+    `response_statistics` computes them. All are at the sampling temperature, in nats, (P, G, T) float32.
     """
 
     logprobs: Tensor
@@ -45,7 +45,10 @@ class TokenStatistics(NamedTuple):
 
 
 class TokenLosses(NamedTuple):
-    """The loss of each response token, its KL estimate, and whether the clip is active there, (P, G, T) each."""
+    """The loss of each response token, its KL estimate, and whether PPO's clip is active at it, (P, G, T) each.
+
+    `token_losses` computes them.
+    """
 
     loss: Tensor
     """The token's loss, KL term included, without its weight in the mean."""
@@ -104,9 +107,9 @@ def clipped_surrogate(
 ) -> tuple[Tensor, Tensor]:
     """Return each token's loss, which is minus PPO's clipped surrogate, and whether the clip is active there.
 
-    PPO's clip limits how much a token can gain. A second clip, the dual clip, limits a token's loss, which is large if
-    the advantage is negative and the ratio is large. (Ye et al. 2020, arXiv:1912.09729, Eq. 5; on by default in verl's
-    `compute_policy_loss`.)
+    PPO's clip limits how much a token can gain. With a negative advantage and a large ratio, the loss of a token would
+    be large. A second clip, the dual clip, limits this loss (Ye et al. 2020, arXiv:1912.09729, Eq. 5; on by default in
+    verl's `compute_policy_loss`).
 
     Args:
         logprobs: log pi(token) under the policy that trains, any shape.

@@ -48,9 +48,10 @@ disable_progress_bar()  # type: ignore[no-untyped-call]
 
 @dataclass
 class Context:
-    """The sequences that the policy has read so far, one per row, and the scores of each row's next token.
+    """Token sequences that the policy has read, one per row, with the logits of each row's next token.
 
-    There are B rows, S positions and V words.
+    `Policy.read` makes it, and `Policy.extend` appends tokens to it in place. There are B rows of S positions, and V
+    tokens in the vocabulary.
     """
 
     cache: Any
@@ -102,19 +103,18 @@ class Policy:
 
     Attributes:
         end_ids: tokens that end a response.
-        takes_any_mask: whether scores are right under any attention mask, even one that hides positions between two
-            tokens.
-        reads_trees: whether `read_tree` gives the right scores and saves work.
-        has_fixed_places: whether sampling can keep all tensors in place, so that it can replay a CUDA graph for each
-            token (captured.py).
+        takes_any_mask: whether the model computes correctly under any attention mask. A mask may hide positions that
+            lie between two visible tokens.
+        reads_trees: whether the update should use `read_tree`, because it gives correct logits and saves time.
+        has_fixed_places: whether sampling can keep all tensors in place, and so replay a CUDA graph for each token
+            (captured.py).
         has_plain_head: whether logits are a linear layer of the hidden states and nothing more.
         notes: sentences about weights that the files hold but the model lacks.
-        recomputes: whether the update uses gradient checkpointing, which keeps only the values between layers and
-            computes all others twice.
+        recomputes: whether the update uses gradient checkpointing (`recompute`).
         chat: how prompts become text.
         cache_name: the keyword argument by which the model takes its cache.
         processor: contents, by name, of the files that say how images become tokens; empty for a text model.
-        pad_id: fills unused positions of a batch; no score depends on it.
+        pad_id: fills unused positions of a batch; no logit depends on it.
     """
 
     def __init__(
@@ -230,9 +230,9 @@ class Policy:
 
     @property
     def context_length(self) -> int | None:
-        """The most tokens, prompt and response together, that the model is made for; None if it does not say.
+        """The most tokens, prompt and response together, that the model is made for; None if that is unknown.
 
-        For the position encoding "longrope" it is the shorter, original length, because a longer row would change the
+        With the position encoding "longrope", it is the shorter, original length. A longer row would change the
         encoding of every position in its batch, even in short prompts.
         """
         config = self.model.config
@@ -283,8 +283,8 @@ class Policy:
         In float32 the block uses `inference_mode`, which is a little faster than `no_grad`, and autocast does nothing.
         In other types it uses `no_grad`, because under `inference_mode` autocast would cast a weight again at each use.
 
-        Autocast keeps the cast of a weight only if the weight requires a gradient. Frozen weights, such as those below
-        a LoRA adapter, are therefore marked within the block as if they required one.
+        Autocast casts a weight only once, and then reuses the copy, if the weight requires a gradient. Frozen weights,
+        such as those below a LoRA adapter, are therefore marked within the block as if they required one.
         """
         if self.dtype == torch.float32:
             with torch.inference_mode():
@@ -302,7 +302,7 @@ class Policy:
 
     @contextmanager
     def without_head(self) -> Iterator[None]:
-        """Make the model return the hidden states before its output layer, in place of logits, within the block."""
+        """Make the model return hidden states, the input of its output layer, in place of logits within the block."""
         head = self.model.get_output_embeddings()
         head.forward = lambda hidden: hidden
         try:
@@ -352,10 +352,10 @@ class Policy:
                 del layer.forward
 
     def read(self, prompts: Sequence[Sequence[int]]) -> Context:
-        """Read every prompt, given as token ids, and return the context from which responses continue.
+        """Read prompts, given as token ids, and return the context from which their responses continue.
 
-        If all prompts begin with the same tokens, these are read only once. A model that would then give other scores,
-        such as one with a sliding window, reads every prompt in full (`olr_cli.engines.local.probe`).
+        The tokens with which all prompts begin are read only once. Some models, such as those with a sliding window,
+        would then give other logits, so they read every prompt in full (`olr_cli.engines.local.probe`).
         """
         return self.read_together(
             prompts, shared_prefix(prompts) if self._counts_tokens else 0
@@ -364,10 +364,11 @@ class Policy:
     def read_together(
         self, prompts: Sequence[Sequence[int]], shared: int, empty: int = 0
     ) -> Context:
-        """Read prompts whose first `shared` tokens are the same, and return the context from which responses continue.
+        """Read prompts that begin with the same tokens, and return the context from which their responses continue.
 
-        The shared tokens are read only once. `empty` is the number of unused positions to leave after them, which no
-        token attends to. A probe leaves some to test the model (`counts_tokens`).
+        The first `shared` tokens of the prompts are equal, and are read only once. After them the context has `empty`
+        unused positions, which no token attends to. Only the probe `counts_tokens` asks for unused positions, to test
+        the model.
         """
         # A row of the cache: shared tokens | empty positions | padding | the rest of a prompt.
         cache: Any = DynamicCache(config=self.model.config)
@@ -400,16 +401,17 @@ class Policy:
         return Context(cache, logits_P1V[:, -1], mask_PS, shared + lengths_P)
 
     def read_whole(self, prompts: Sequence[Sequence[int]], tokens_PGT: Tensor) -> Tensor:
-        """Return the scores from which each response token is drawn, by one pass without a cache.
+        """Return the logits from which each response token is drawn, by one pass without a cache.
 
-        A row holds a prompt and one of its G responses, with padding after them, so a causal mask is enough.
+        A row of the pass holds a prompt and one of its G responses, with padding after them, so a causal mask is
+        enough.
 
         Args:
             prompts: token ids of P prompts.
             tokens_PGT: response tokens, with padding after the end.
 
         Returns:
-            Logits of the V words of the vocabulary, (P * G, T, V).
+            Logits of the V tokens of the vocabulary, (P * G, T, V).
         """
         P, G, T = tokens_PGT.shape
         lengths_P = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
@@ -428,7 +430,7 @@ class Policy:
         ]
 
     def extend(self, context: Context, tokens_BT: Tensor) -> Tensor:
-        """Append T tokens to each of the B rows of `context`, and return the scores after each token, (B, T, V)."""
+        """Append T tokens to each of the B rows of `context`, in place, and return the logits after each, (B, T, V)."""
         added = tokens_BT.shape[1]
         if context.mask_BS is not None:
             context.mask_BS = torch.nn.functional.pad(
@@ -453,7 +455,7 @@ class Policy:
         )
 
     def read_tree(self, tree: PrefixTree, nodes: Sequence[int]) -> Tensor:
-        """Return the scores of the token after each of these nodes of a tree, (nodes, V), by one pass over the tree."""
+        """Read a whole tree in one pass, and return the logits after each node in `nodes`, (nodes, V)."""
         logits_1NV: Tensor = self.model(
             input_ids=torch.tensor([tree.tokens], device=self.device),
             attention_mask=torch.from_numpy(tree.is_visible_NN())[None, None].to(
@@ -475,8 +477,12 @@ class Policy:
     ) -> Tensor:
         """Let the model read tokens after those in `cache`, append them to `cache`, and return logits.
 
-        `mask_BS` covers cached and new positions, and is False at positions that no token may attend to.
-        `logits_to_keep` is the number of last positions in each row whose logits are returned; 0 means all positions.
+        Args:
+            tokens_BT: the tokens to read.
+            cache: keys and values of the tokens read before, as transformers stores them.
+            mask_BS: False at cached or new positions that no token may attend to; None if there are none.
+            positions_BT: the position of each new token in its sequence; None to count on after the cache.
+            logits_to_keep: number of last positions in each row whose logits are returned; 0 for all positions.
         """
         logits_BTV: Tensor = self.model(
             input_ids=tokens_BT,
@@ -497,10 +503,10 @@ _LEAST_SHARED = 16
 
 
 def shared_prefix(prompts: Sequence[Sequence[int]]) -> int:
-    """Return how many tokens all prompts begin with, such as those of a system message or examples.
+    """Return the number of tokens with which all prompts begin, such as those of a system message or of examples.
 
     Return 0 if there is only one prompt, or if so few tokens are shared that reading them once would gain nothing. The
-    last token of a prompt never counts as shared, because the scores after it are needed.
+    last token of a prompt never counts as shared, because the logits after it are needed.
     """
     if len(prompts) < 2:
         return 0

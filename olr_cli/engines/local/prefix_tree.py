@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 
 class PrefixTree:
-    """Sequences of tokens as a tree of N nodes. A node is a token, and equal beginnings share their nodes.
+    """Token sequences as a tree, in which sequences share the nodes of their common beginning.
 
-    Nodes are numbered from 0 in the order in which they are added.
+    A node stands for one token. Nodes are numbered from 0 in the order in which they are added.
 
     Attributes:
         tokens: token id of each node.
-        depths: for each node, the number of tokens before it in its sequences.
+        depths: for each node, the number of its ancestors, which is the position of its token in a sequence.
     """
 
     def __init__(self) -> None:
@@ -36,9 +36,9 @@ class PrefixTree:
         return len(self.tokens)
 
     def add(self, tokens: Sequence[int], after: int = -1) -> list[int]:
-        """Add a sequence of tokens below the node `after`, or at the root for -1, and return the node of each token.
+        """Add a token sequence as a path below the node `after`, and return the node number of each token.
 
-        Nodes that exist already are shared, not added again.
+        With -1 for `after`, the path begins at the root. Existing nodes are used again where the tokens are equal.
         """
         path = []
         for token in tokens:

@@ -31,15 +31,15 @@ They exceed any local window that a configuration does not name, such as the 256
 
 
 def counts_tokens(policy: Policy) -> bool:
-    """Test with a few passes whether attention counts only tokens, so that unused positions between them do not matter.
+    """Test with a few passes whether logits stay the same if unused positions lie between the tokens of a prompt.
 
-    True if scores stay the same with unused positions between a prompt's tokens. A beginning that prompts share then
-    needs to be read only once. False for a model with a sliding window, which counts unused positions too.
+    Return True if they stay the same. A beginning that several prompts share then needs to be read only once. Return
+    False if they change, and for every model with a sliding window, which counts unused positions too.
 
-    If scores are NaN or infinite, the weights are broken. The result is then True, because sampling reports that.
+    If logits are NaN or infinite, the weights are broken. Return True then, because sampling will raise the error.
 
     Raises:
-        UserError: the scores depend on later tokens, or on padding before a prompt, or a pass fails.
+        UserError: the logits depend on later tokens, or on padding before a prompt, or a pass fails.
     """
     kind = f"{policy.name} ({policy.model.config.model_type})"
     try:
@@ -64,12 +64,12 @@ def counts_tokens(policy: Policy) -> bool:
 
 @torch.no_grad()
 def _counts_tokens(policy: Policy, kind: str) -> bool:
-    """Do the test of `counts_tokens`, without turning the exceptions of a failed pass into a UserError.
+    """Do the test of `counts_tokens`, but let the exceptions of a failed pass through.
 
-    `kind` names the model in errors, with its type of architecture.
+    `kind` is the model's name and type of architecture, for errors.
 
     Raises:
-        UserError: the scores depend on later tokens, or on padding before a prompt.
+        UserError: the logits depend on later tokens, or on padding before a prompt.
     """
     model = policy.model
     tokens = ordinary_tokens(policy)
@@ -112,7 +112,7 @@ def _counts_tokens(policy: Policy, kind: str) -> bool:
     )
 
     def are_as_alone(shared: int, empty: int = 0) -> bool:
-        """Return whether two prompts that are read and continued together get the scores that each gets alone.
+        """Return whether two prompts that are read and continued together get the same scores as each gets alone.
 
         The prompts have unequal lengths. Their first `shared` tokens are read once for both, and are followed by
         `empty` unused positions.
@@ -165,7 +165,10 @@ def has_plain_head(policy: Policy) -> bool:
 
 @torch.no_grad()
 def gives_scores_of(policy: Policy, other: Policy) -> bool:
-    """Return whether two policies give a short text exactly the same scores; False if the first one cannot run."""
+    """Return whether `policy` gives a short text exactly the same scores as `other`.
+
+    Return False if `policy` raises a RuntimeError, except for lack of memory, which is raised to the caller.
+    """
     tokens_1T = torch.tensor([ordinary_tokens(policy)], device=policy.device)
     with policy.precision():
         expected = other.model(input_ids=tokens_1T, use_cache=False).logits
@@ -179,7 +182,7 @@ def gives_scores_of(policy: Policy, other: Policy) -> bool:
 
 
 def _distance(scores: Tensor, others: Tensor) -> Tensor:
-    """Return the largest absolute difference of two tensors; NaN, as between equal infinities, counts as 0."""
+    """Return the largest absolute difference between two tensors; NaN, as between equal infinities, counts as 0."""
     return (scores - others).abs().nan_to_num(0).max()
 
 

@@ -15,7 +15,11 @@ from olr_cli.recipe.sampling import Sampling
 
 
 class Responses(NamedTuple):
-    """B responses of up to T tokens, with statistics of the distributions that the tokens were drawn from."""
+    """B sampled responses of up to T tokens, with statistics of the distributions that the tokens were drawn from.
+
+    The samplers in sampler.py and captured.py make it. After the end of a response, its tokens are padding and its
+    statistics are 0.
+    """
 
     tokens_BT: Tensor
     logprobs_BT: Tensor
@@ -28,7 +32,7 @@ class Responses(NamedTuple):
 
     @classmethod
     def none(cls, rollouts: int, limit: int, policy: Policy) -> Responses:
-        """Allocate room for `rollouts` responses of at most `limit` tokens; all are empty at first."""
+        """Return `rollouts` empty responses, each with room for `limit` tokens, on the device of `policy`."""
         B, device = rollouts, policy.device
         return cls(
             tokens_BT=torch.full((B, limit), policy.pad_id, device=device),
@@ -49,11 +53,12 @@ def self_certainty_of(log_pi_V: Tensor) -> Tensor:
 
 
 def truncated(pi_BV: Tensor, sampling: Sampling) -> Tensor:
-    """Return the probabilities with 0 at the tokens that min_p, top_k and top_p exclude; they are not normalised.
+    """Return the probabilities, with 0 for every token that min_p, top_k or top_p excludes.
 
-    The three limits apply in this order, as in vLLM, each to the result of the one before. The most likely token always
-    stays. If several tokens are as likely as the k-th one, `top_k` keeps all of them. `top_p` is nucleus sampling
-    (Holtzman et al. 2020, arXiv:1904.09751); for `min_p` see Nguyen et al. 2024, arXiv:2407.01082.
+    The results of a row may add up to less than 1. The limits apply in the order min_p, top_k, top_p, as in vLLM, and
+    each sees only the tokens that are left by then. The most likely token always stays. If several tokens are as likely
+    as the k-th most likely one, `top_k` keeps all of them. `top_p` is nucleus sampling (Holtzman et al. 2020,
+    arXiv:1904.09751); for `min_p` see Nguyen et al. 2024, arXiv:2407.01082.
     """
     top_p, top_k = sampling.top_p, sampling.top_k
     if sampling.min_p > 0:
@@ -79,18 +84,18 @@ _BELOW_1 = 1 - 2**-53
 
 
 def drawn(pi_DV: Tensor, rows_B: Tensor, uniform_B: Tensor) -> Tensor:
-    """Draw a token for each of B rollouts, by inverting its cumulative distribution at a random number.
+    """Draw a token for each of B rollouts from a row of probabilities.
 
-    The result is the first token whose cumulative share exceeds the random number. In a row of NaN, it is the last
-    token.
+    Within the row, the result is the first token at which the cumulative probability, divided by the sum of the row,
+    exceeds the rollout's random number. In a row of NaN, it is the last token.
 
-    In a large vocabulary, first a block of words is found and then a word in the block. This saves memory, because
-    cumulative sums of all words would take several times the memory of the probabilities. Sums are in float64, because
-    otherwise rare tokens would get lost.
+    In a large vocabulary, first a block of tokens is found and then a token in the block. This saves memory, because
+    cumulative sums over all tokens would take several times the memory of the probabilities. Sums are in float64,
+    because rare tokens would get lost in float32.
 
     Args:
-        pi_DV: D rows of probabilities of V words, which need not add up to 1.
-        rows_B: for each rollout, the row of `pi_DV` from which its token is drawn.
+        pi_DV: D rows of probabilities of V tokens. A row need not add up to 1.
+        rows_B: for each rollout, the index of the row of `pi_DV` from which its token is drawn.
         uniform_B: for each rollout, a random number in [0, 1), float64.
 
     Returns:
@@ -101,10 +106,10 @@ def drawn(pi_DV: Tensor, rows_B: Tensor, uniform_B: Tensor) -> Tensor:
         cumulative_BV = pi_DV.double().cumsum(-1)[rows_B]
         # The product stays below the total even after rounding, so some word or block exceeds it.
         threshold_B1 = uniform_B[:, None] * cumulative_BV[:, -1:]
-        return _place(cumulative_BV, threshold_B1)[:, 0]
+        return _first_above(cumulative_BV, threshold_B1)[:, 0]
     cumulative_BK = _block_sums(pi_DV).cumsum(-1)[rows_B]
     threshold_B1 = uniform_B[:, None] * cumulative_BK[:, -1:]
-    block_B1 = _place(cumulative_BK, threshold_B1)
+    block_B1 = _first_above(cumulative_BK, threshold_B1)
     before_B1 = pad(cumulative_BK, (1, 0)).gather(-1, block_B1)
     words_BW = block_B1 * _BLOCK + torch.arange(_BLOCK, device=pi_DV.device)
     pi_BW = pi_DV[rows_B[:, None], words_BW.clamp(max=V - 1)].where(words_BW < V, 0)
@@ -112,14 +117,14 @@ def drawn(pi_DV: Tensor, rows_B: Tensor, uniform_B: Tensor) -> Tensor:
     # The sum of a block was added up in another order, and rounding may make it larger than its words' total.
     most_B1 = cumulative_BW[:, -1:] * _BELOW_1
     threshold_B1 = torch.minimum(threshold_B1 - before_B1, most_B1)
-    words_B1 = block_B1 * _BLOCK + _place(cumulative_BW, threshold_B1)
+    words_B1 = block_B1 * _BLOCK + _first_above(cumulative_BW, threshold_B1)
     return words_B1.clamp(max=V - 1)[:, 0]
 
 
 def _block_sums(pi_DV: Tensor) -> Tensor:
-    """Return the sum of the probabilities in each block of `_BLOCK` words, (D, blocks + 1) float64.
+    """Return the sum of the probabilities in each block of `_BLOCK` tokens, (D, blocks + 1) float64.
 
-    The last column is the sum for the remaining words, which fill no whole block.
+    The last column is the sum over the tokens after the last full block; it is 0 if there are none.
     """
     whole = pi_DV.shape[-1] // _BLOCK * _BLOCK
     blocks_DKW = pi_DV[:, :whole].view(len(pi_DV), -1, _BLOCK)
@@ -128,10 +133,10 @@ def _block_sums(pi_DV: Tensor) -> Tensor:
     return torch.cat([sums_DK, left_D1], dim=-1)
 
 
-def _place(cumulative_BN: Tensor, threshold_B1: Tensor) -> Tensor:
-    """Return the first index in each row whose cumulative sum exceeds the row's threshold, (B, 1).
+def _first_above(cumulative_BN: Tensor, threshold_B1: Tensor) -> Tensor:
+    """Return the first index in each row at which the cumulative sum exceeds the row's threshold, (B, 1).
 
-    For a threshold of NaN, return the last index.
+    If no sum exceeds the threshold, or the threshold is NaN, return the last index.
     """
     place_B1 = torch.searchsorted(cumulative_BN, threshold_B1, right=True)
     return place_B1.clamp(max=cumulative_BN.shape[-1] - 1)
@@ -140,8 +145,8 @@ def _place(cumulative_BN: Tensor, threshold_B1: Tensor) -> Tensor:
 def ends_with_stop_text(policy: Policy, stop: Sequence[str], tokens_BT: Tensor) -> Tensor:
     """Return whether the last token of each response completes a stop text, (B,).
 
-    The tokens before the last one must not contain a stop text. Only the last tokens of a response are decoded, as many
-    as the longest stop text can take.
+    The tokens before the last one must not contain a stop text. To save time, only the end of a response is decoded, as
+    many tokens as the longest stop text can have.
     """
     # Decode only the tail. A token is at least one byte of text, except special tokens, for which a few more are read.
     tail = max(len(text.encode()) for text in stop) + 4

@@ -69,9 +69,10 @@ def tokens_to_train(policy: Policy) -> int:
 
 
 def free_memory(policy: Policy) -> int:
-    """Return how many more bytes of the GPU's memory this run may use.
+    """Return how many more bytes of the GPU's memory this run may use, at least 0.
 
-    Of all memory, the run may use `share` (room.py). Memory that torch keeps in its cache counts as free.
+    The run may use the fraction `share` (room.py) of the whole memory, but only what is free. Memory that torch keeps
+    in its cache counts as free.
     """
     free, total = torch.cuda.mem_get_info(policy.device)
     used = torch.cuda.memory_allocated(policy.device)

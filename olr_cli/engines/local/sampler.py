@@ -34,7 +34,7 @@ from olr_cli.seeding import uniform_streams
 
 @dataclass(frozen=True)
 class SampledRollouts:
-    """G rollouts of each of P prompts; the longest has T response tokens, end tokens included.
+    """G rollouts of each of P prompts, made by `sample`. The longest has T response tokens, end tokens included.
 
     Log-probabilities, entropies and self-certainties are those of softmax(logits / temperature) over all tokens, even
     if top_p, top_k or min_p limits the draw. The update compares the log-probabilities with those of the policy that
@@ -71,10 +71,10 @@ class SampledRollouts:
 
     @property
     def statistics(self) -> dict[str, Tensor]:
-        """The statistics of each response, (P, G), by the name of the field of `Rollout` that stores them.
+        """Statistics of each response, (P, G) each, by the name of the field of `Rollout` in which they are stored.
 
-        They are the number of tokens, whether the length limit cut the response off, and the mean log-probability,
-        entropy and self-certainty of its tokens.
+        ``tokens`` is the number of tokens, and ``truncated`` says whether the length limit cut the response off.
+        ``mean_logprob``, ``entropy`` and ``self_certainty`` are means over the tokens of the response.
         """
         return {
             "tokens": self.lengths_PG,
@@ -231,15 +231,22 @@ def _extend(
 ) -> Tensor:
     """Append each rollout's next token to its row of `context`, in place, and return the new row of each rollout, (B,).
 
-    `context_rows_B` has the index of the present row of each rollout, and `tokens_B` its next token. Rollouts share a
-    row as long as all their tokens are equal. When the next tokens differ, the row is split. Rows without a rollout are
-    removed when a row is split, or once they are half of all rows. Removing them earlier would cost about as much as it
-    saves, because keys and values have to be moved.
+    Rollouts share a row as long as all their tokens are equal. When their next tokens differ, the row is split. Rows
+    that no rollout uses any more are removed when a row is split, or once they are half of all rows. Removing them
+    earlier would cost about as much as it saves, because keys and values have to be moved.
+
+    In this example, rollouts 0 to 2 share row 0, and no rollout uses row 1 any more:
 
         rollout             0    1    2    3
-        its row before      r0   r0   r0   r2        r1: all of its rollouts have ended
-        its token           a    b    a    a
-        its row after       0    1    0    2         next_rows_B: a row for each pair, (r0, a), (r0, b), (r2, a)
+        its row before      0    0    0    2
+        its next token      a    b    a    a
+        its row after       0    1    0    2
+
+    Args:
+        policy: computes the logits after the tokens.
+        context: the sequences so far, one per row.
+        context_rows_B: for each rollout, the index of its row in `context`.
+        tokens_B: the next token of each rollout.
     """
     D, V = context.logits_BV.shape
     # Give each pair of row and token a number; from now on, each distinct pair is a row.

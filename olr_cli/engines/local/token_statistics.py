@@ -41,9 +41,10 @@ def response_statistics(
     entropy: bool = False,
     self_certainty: bool = False,
 ) -> TokenStatistics:
-    """Return statistics of the tokens of given responses, with gradients.
+    """Return statistics of the tokens of given responses.
 
-    Beginnings that sequences share are computed only once where that saves time.
+    They carry gradients, unless torch's gradients are off. Where it saves time, beginnings that several sequences share
+    are computed only once.
 
     Args:
         policy: the policy whose statistics are computed.
@@ -59,7 +60,8 @@ def response_statistics(
     def of(logits_NV: Tensor, row: Tensor, tokens: Tensor) -> TokenStatistics:
         """Return the statistics of tokens, each drawn from one of N rows of logits.
 
-        `row` has the index of each token's row of logits. It has the shape of `tokens`, and so have the statistics.
+        `row` has, for each token, the index of its row in `logits_NV`. The statistics have the shape of `tokens` and
+        `row`.
         """
         # In float32: the ratios of the update come from these numbers.
         logits_NV = logits_NV.float()
@@ -143,9 +145,9 @@ def _in_pieces(
 def _scores_of_rows(
     policy: Policy, prompts: Sequence[Sequence[int]], tokens_PGT: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return N rows of logits, (N, V), and for each response token the row from which it was drawn, (P, G, T).
+    """Return N rows of logits, (N, V), and for each response token the index of the row that scores it, (P, G, T).
 
-    Two responses to a prompt may share their rows if all their tokens are equal, padding included. Within
+    Two responses to a prompt may share their rows if all their tokens are equal, padding included. In a block of
     `Policy.without_head` the rows are hidden states instead of logits.
     """
     P, G, T = tokens_PGT.shape
@@ -174,10 +176,10 @@ def _scores_of_tree(
     tokens_PGT: Tensor,
     lengths_PG: Tensor | None,
 ) -> tuple[Tensor, Tensor] | None:
-    """Return N rows of logits, (N, V), and for each response token its row, (P, G, T).
+    """Return N rows of logits, (N, V), and for each response token the index of the row that scores it, (P, G, T).
 
     Beginnings that sequences share are computed only once. Return None if a prompt and its responses make a tree of
-    more than `_MOST_NODES` nodes. Within `Policy.without_head` the rows are hidden states instead of logits.
+    more than `_MOST_NODES` nodes. In a block of `Policy.without_head` the rows are hidden states instead of logits.
 
     A node of the tree is a token, and the logits at a node are those of the token after it. With prompt ab, the
     responses cd and ce need only the logits at b and at c, and those at c once for both:
