@@ -432,8 +432,8 @@ def policy_actor(smoothing: float, threads: int) -> object:
 class _ReferenceActor(ReferenceModelActor.__ray_metadata__.modified_class):  # type: ignore[misc]
     """Run one rank of the reference model; the rank listens on a port from `free_port`.
 
-    OpenRLHF would let the kernel choose the port. Before the rank listens on it, another connection might get that
-    port.
+    OpenRLHF would use a port that the kernel chooses. Another connection might get the same port before the rank
+    listens on it.
     """
 
     _get_free_port = staticmethod(free_port)

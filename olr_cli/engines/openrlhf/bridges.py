@@ -158,9 +158,9 @@ _RUNS_CODE = ("get_class_in_module", "get_class_from_dynamic_module")
 def _refusing(module: ModuleType) -> Iterator[None]:
     """Make transformers raise `UserError` in place of running code that comes with a model.
 
-    Pass this generator function to `around_import`, with the module of transformers that runs such code. The olr
-    command refuses a model with code before it starts the job. This function is a second barrier, because OpenRLHF
-    0.11.2 loads every model with `trust_remote_code=True`.
+    If the recipe does not allow such code, pass this generator function to `around_import`, with the module of
+    transformers that runs it. The olr command has already refused a model with code before it started the job. This
+    function is a second barrier, because OpenRLHF 0.11.2 loads every model with `trust_remote_code=True`.
     """
     yield
     # Other modules of transformers may hold the functions under the same names already, so replace these too.

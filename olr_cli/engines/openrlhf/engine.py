@@ -138,7 +138,7 @@ def _check_machine(recipe: Recipe, missing: list[str] | None) -> None:
     If the job joins a Ray cluster, only the recipe's own numbers of GPUs are checked. If the job starts its own Ray,
     this machine needs:
 
-    - as many GPUs as the recipe asks for, all usable by torch;
+    - as many GPUs as the recipe asks for, all usable by torch, unless the recipe's device is a CPU;
     - a temporary folder with a name short enough for Ray's sockets;
     - no lock left by a killed build of DeepSpeed.
 

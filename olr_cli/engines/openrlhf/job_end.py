@@ -186,7 +186,7 @@ def _last_words(died: Process, text: str, log: str) -> str:
 def _killed_in_vllm(printed: Sequence[str], *, has_cause: bool) -> str | None:
     """Return the name of the vLLM process that a signal killed, or None if no process was killed.
 
-    vLLM may report the death of a process without a signal. This counts only if no exception explains the death.
+    vLLM may report the death of a process without a signal. Such a report counts only if `has_cause` is False.
 
     Args:
         printed: lines that the parent of vLLM's processes printed.

@@ -44,8 +44,8 @@ def missing_here(recipe: Recipe) -> Iterator[str]:
     """Yield a sentence about each thing that a job needs and this machine lacks, for a dry run to show.
 
     This function looks for packages, a C++ compiler, the CUDA toolkit, and a Ray that answers at the recipe's address.
-    A run does not look for them, and would end with an error of DeepSpeed or Ray. All other requirements are checked
-    before every run, in checks.py and by the `require_…` functions of this file.
+    Without them, a run would start and end with an error of DeepSpeed or Ray. All other requirements are checked before
+    every run, in checks.py and by the `require_…` functions of this file.
     """
     device, address = engine_section(recipe, OpenRlhfEngine).device, cluster_address(recipe)
     # Without openrlhf, `require_openrlhf` says in one sentence how to install everything.
