@@ -43,8 +43,9 @@ _CHUNK_LOGITS = 2**24
 class PolicyForward(NamedTuple):
     """The policy's log-probabilities, entropies and self-certainties at response tokens, from one forward pass.
 
-    Each tensor is on the CPU and has the shape (B, A): B sequences, and A positions as in OpenRLHF's action mask, which
-    is 1 at response tokens. Only values there are meaningful. Elsewhere, entropies and self-certainties are 0.
+    Each tensor is on the CPU and has the shape (B, A) of OpenRLHF's action mask, for B sequences and A positions. The
+    mask is 1 at response tokens. At all other positions, entropies and self-certainties are 0, and log-probabilities
+    are meaningless.
     """
 
     log_probs: Tensor
@@ -58,10 +59,10 @@ class PolicyForward(NamedTuple):
 
 
 def _at_actions(values_BT: Tensor, actions: int) -> Tensor:
-    """Return the values at the positions whose logits predict the last `actions` tokens: a view (B, actions).
+    """Return a view of the values for the last `actions` tokens of each sequence, with the shape (B, actions).
 
-    `values_BT` has one value for each of the T positions of B sequences. The logits at a position predict the token at
-    the next one. The result therefore leaves out the last position, and has the `actions` positions before it.
+    `values_BT` has one value for each position of B sequences. The value for a token is at the position before it,
+    because the logits there predict the token.
     """
     return values_BT[:, :-1][:, -actions:]
 
@@ -69,8 +70,9 @@ def _at_actions(values_BT: Tensor, actions: int) -> Tensor:
 def token_statistics(logits_BTV: Tensor, action_mask_BA: Tensor) -> tuple[Tensor, Tensor]:
     """Return the entropy and the self-certainty of the policy at each response token, without gradient.
 
-    Self-certainty is KL(uniform || policy). Both results are in nats and have the shape (B, A) of `action_mask_BA`,
-    which is 1 at response tokens. Where it is 0, they are 0. To save memory, positions are processed in chunks.
+    Self-certainty is KL(uniform || policy). Both results are in nats and have the shape (B, A) of `action_mask_BA`. The
+    mask is 1 at response tokens. Where the mask is 0, both results are 0. Positions are processed in chunks to save
+    memory.
     """
     B, T, V = logits_BTV.shape
     actions = action_mask_BA.shape[1]
@@ -93,9 +95,13 @@ def self_certainties(
 ) -> Tensor:
     """Return the self-certainty, KL(uniform || policy) in nats, at each response token, with gradient.
 
-    The result has the shape (B, A). Values at padding are meaningless. `log_probs_BA` has the log-probability of each
-    response token. With these, no second softmax is needed, because logits differ from log-probabilities only by a
-    constant.
+    The result has the shape (B, A) of `log_probs_BA`. Values at padding are meaningless. No second softmax is needed:
+    at each position, logits and log-probabilities differ by a constant, which the log-probability of one token gives.
+
+    Args:
+        logits_BTV: the policy's logits.
+        sequences_BT: token ids of prompts and responses.
+        log_probs_BA: the policy's log-probability of each response token.
     """
     # At each position the token that follows. The last one gets the first token, but `_at_actions` drops it.
     tokens_BT1 = sequences_BT.roll(-1, dims=1)[..., None]
@@ -107,9 +113,9 @@ def self_certainties(
 def averaged(loss: Any) -> Any:
     """Wrap OpenRLHF's policy loss in a function that drops the keyword argument `token_level_loss`.
 
-    The argument says whether to average over tokens or over responses. `PolicyUpdate.training_step` sets it for the KL
-    loss and the entropy penalty, but OpenRLHF passes it to the policy loss too, which does not accept it. The policy
-    loss follows the flag `actor.loss_agg_mode` instead.
+    The argument chooses a mean over tokens or over responses. The KL loss and the entropy penalty need it, so
+    `PolicyUpdate.training_step` sets it. OpenRLHF then passes it to the policy loss too, which does not accept it: the
+    policy loss follows the flag `actor.loss_agg_mode` instead.
     """
     return lambda *arguments, token_level_loss, **options: loss(*arguments, **options)
 
@@ -117,7 +123,7 @@ def averaged(loss: Any) -> Any:
 class SmoothedLoss:
     """Compute OpenRLHF's policy loss from label-smoothed log-probabilities.
 
-    Smoothing mixes the log-probability of the sampled token with the mean over all tokens
+    Smoothing mixes the log-probability of the sampled token with the mean log-probability over the vocabulary
     (`olr_cli.engines.local.loss.smoothed`). The loss compares the policy in training with the old policy, which sampled
     the responses. This class smooths only the log-probabilities of the policy in training;
     `SupervisedTrainer.supervise` has already smoothed the old policy's. Other quantities, such as the KL, are not
@@ -175,7 +181,7 @@ class FiniteSteps:
     def backward(self, loss: Tensor, *arguments: Any, **options: Any) -> None:
         """Run OpenRLHF's backward pass; if the loss is infinite or NaN, make its gradient NaN.
 
-        The NaN reaches the other ranks through the sum of the gradients, so that all ranks raise in `optimizer_step`.
+        The sum of the gradients carries the NaN to the other ranks. All ranks then raise in `optimizer_step`.
         """
         # Only one rank may see the infinite loss. `1 + (value - value)` is 1 for a finite value and NaN otherwise, and
         # the NaN reaches every rank through the sum of the gradients.
@@ -226,8 +232,10 @@ def _norms_checked(zero: Any) -> Iterator[None]:
 class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
     """Update the policy on one rank as OpenRLHF does, with label smoothing and without the prompts that do not train.
 
-    The supervisor may exclude prompts of a step from training. Their tokens have the action mask 0, and no mean counts
-    them. If a loss or gradient is infinite or NaN, the update raises `NonFinite`.
+    The supervisor may exclude prompts of a step from training. Their tokens have the action mask 0 and do not count in
+    the mean of a loss. If a loss or gradient is infinite or NaN, the update raises `NonFinite`.
+
+    OpenRLHF makes this object for a `PolicyActor`.
     """
 
     actor_loss_fn: Any
@@ -243,8 +251,8 @@ class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
     def ppo_train(self, kl_ctl: float) -> dict[str, Any]:
         """Train on the samples of a step that this rank has received; return OpenRLHF's metrics of the update, by name.
 
-        OpenRLHF would shuffle the samples. Here they stay in the order of `balance.deal`. `kl_ctl` is the weight of the
-        KL term in the loss.
+        OpenRLHF would shuffle the samples. Here they stay in the order in which `balance.deal` has dealt them to the
+        ranks. `kl_ctl` is the weight of the KL term in the loss.
         """
         # OpenRLHF looks the class up in its own module and always passes shuffle=True.
         ppo_actor.DataLoader = lambda *arguments, **options: DataLoader(
@@ -256,16 +264,17 @@ class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
     def training_step(
         self, experience: Any, kl_ctl: float, step: int, loss_batch_info: dict[str, Any]
     ) -> dict[str, Any]:
-        """Train on one micro-batch; return OpenRLHF's status of it, with loss, entropy and KL corrected.
+        """Train on one micro-batch; return OpenRLHF's status of it, with corrected metrics of loss, entropy and KL.
 
-        OpenRLHF reports what the micro-batch contributes to the mean of its mini-batch. Later it averages all reports,
-        with the micro-batches' numbers of tokens as weights. A long micro-batch contributes more already, so its length
-        would count twice. The correction divides each report by the micro-batch's share of the mini-batch's tokens.
-        OpenRLHF's average is then one of these:
+        In OpenRLHF, each of these metrics is a sum over the micro-batch, divided by the tokens or responses of the
+        whole mini-batch. OpenRLHF later averages each metric over all micro-batches, weighted by their numbers of
+        tokens. The length of a micro-batch would then count twice: in the sum and in the weight. Each metric is
+        therefore divided by the micro-batch's share of the mini-batch's tokens. With this correction, OpenRLHF's
+        averages are:
 
         - If the loss is a mean over tokens: the mean over all tokens of the step.
-        - If the loss is a mean over responses: the average of the mini-batches' means, weighted by their numbers of
-          tokens.
+        - If the loss is a mean over responses: the average of the mini-batches' means, weighted by the mini-batches'
+          numbers of tokens.
 
         If no token of the micro-batch trains, it adds nothing to the gradient or to any average.
 
@@ -351,10 +360,11 @@ class PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):  # type: ig
     def save_checkpoint_to(
         self, folder: str, step: int, chat: ChatFormat = AS_THE_MODEL_HAS_IT
     ) -> None:
-        """Write this rank's part of the checkpoint after `step` steps into `folder`; call it on all ranks at once.
+        """Write this rank's part of the checkpoint after `step` steps into `folder`.
 
-        The checkpoint consists of DeepSpeed's state and the model in Hugging Face's layout. `chat` says which chat
-        template the saved tokenizer gets. By default the tokenizer keeps its own.
+        Call it on all ranks at once, because each rank waits for the others. The checkpoint consists of DeepSpeed's
+        state and the model in Hugging Face's layout. `chat` says which chat template the saved tokenizer gets. By
+        default the tokenizer keeps its own.
         """
         chat.put_into(self.tokenizer)
         model = self.strategy._unwrap_model(self.actor)
@@ -420,10 +430,10 @@ def policy_actor(smoothing: float, threads: int) -> object:
 
 
 class _ReferenceActor(ReferenceModelActor.__ray_metadata__.modified_class):  # type: ignore[misc]
-    """Run one rank of the reference model, which listens on a port from `free_port`.
+    """Run one rank of the reference model; the rank listens on a port from `free_port`.
 
-    If the kernel chose the port, as OpenRLHF would have it, another connection might get the port before this process
-    does.
+    OpenRLHF would use a port that the kernel chooses. Another connection might get the same port before the rank
+    listens on it.
     """
 
     _get_free_port = staticmethod(free_port)

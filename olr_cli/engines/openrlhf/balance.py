@@ -39,7 +39,8 @@ def deal(
         ranks: number of processes that train a copy of the policy.
         mini_batch: number of samples per optimiser step, on all ranks together. It must divide the number of samples.
         micro_batch: number of samples per pass on one rank. `micro_batch` * `ranks` must divide `mini_batch`.
-        draw: key of the random draw that fills the mini-batches. Equal keys give equal mini-batches.
+        draw: words and numbers that name the random draw of the mini-batches, such as the seed and the step
+            (`olr_cli.seeding`). For equal lengths, the same draw gives the same mini-batches.
 
     Raises:
         ValueError: one of these divisions leaves a remainder.
@@ -71,7 +72,8 @@ def _mini_batches(
 ) -> list[list[int]]:
     """Draw `count` mini-batches of equal size, each with a similar mix of short and long samples.
 
-    A mini-batch is a list of indices into `lengths`, the longest sample first. `draw` is the key of the random draw.
+    A mini-batch is a list of indices into `lengths`, the longest sample first. `draw` names the random draw, as in
+    `deal`.
     """
     by_length = sorted(range(len(lengths)), key=lambda sample: (-lengths[sample], sample))
     strata = [

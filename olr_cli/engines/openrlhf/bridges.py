@@ -53,8 +53,8 @@ _ON_GPUS = {"NCCL_DEBUG": "WARN", "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "1"}
 def environment(*, trusts_code: bool, device: str) -> dict[str, str]:
     """Return the environment variables to set in every process of a job, as name -> value.
 
-    Two of them tell `bridge_process` the two arguments. For some others, such as NCCL_DEBUG, a value that the user has
-    set is returned in place of the default.
+    Two of the variables hold the arguments, and `bridge_process` reads them. Some variables, such as NCCL_DEBUG, have
+    only a default here. If the user has set such a variable, the user's value is returned.
 
     Args:
         trusts_code: whether code that comes with a model may run.
@@ -78,12 +78,12 @@ def environment(*, trusts_code: bool, device: str) -> dict[str, str]:
 def bridge_process() -> None:
     """Register the patches that this process needs; each is applied when the module that it changes is imported.
 
-    - If the recipe does not trust code of models, transformers raises `UserError` in place of running it.
+    - If the recipe does not allow code that comes with a model, transformers raises `UserError` in place of running it.
     - If flash-attn is not installed, OpenRLHF imports a stand-in for it.
     - If the device is a CPU, functions that need CUDA are replaced.
 
-    The recipe's trust and device are read from the variables that `environment` returns. Nothing is imported here, so
-    the call is quick.
+    Both settings of the recipe, the permission and the device, come from the variables that `environment` returns.
+    Nothing is imported here, so the call is quick.
     """
     if os.environ.get(_TRUSTS_CODE) != "1":
         # The job's processes know the recipe only by these variables.
@@ -158,9 +158,9 @@ _RUNS_CODE = ("get_class_in_module", "get_class_from_dynamic_module")
 def _refusing(module: ModuleType) -> Iterator[None]:
     """Make transformers raise `UserError` in place of running code that comes with a model.
 
-    Pass this generator function to `around_import`, with the module of transformers that runs such code. OpenRLHF
-    0.11.2 loads every model with `trust_remote_code=True`, so nothing else in this process would stop the code. Before
-    that, the command that starts the job has already refused a model with code.
+    If the recipe does not allow such code, pass this generator function to `around_import`, with the module of
+    transformers that runs it. The olr command has already refused a model with code before it started the job. This
+    function is a second barrier, because OpenRLHF 0.11.2 loads every model with `trust_remote_code=True`.
     """
     yield
     # Other modules of transformers may hold the functions under the same names already, so replace these too.

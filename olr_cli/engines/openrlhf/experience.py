@@ -61,10 +61,10 @@ def response_texts(
 def token_means(
     values: Sequence[Tensor], experiences: Sequence[Any], samples: int
 ) -> list[float | None]:
-    """Return the mean of a value over each rollout's response tokens; None for an empty response.
+    """Return the mean of a value over the response tokens of each rollout; None for an empty response.
 
     Args:
-        values: the values at all token positions, one tensor (B, A) for each micro-batch of B rollouts.
+        values: the values, as one tensor (B, A) for each micro-batch of B rollouts.
         experiences: the micro-batches. `index` has the position of each rollout in the result. `action_mask` (B, A) is
             1 at response tokens.
         samples: number of rollouts in the step, and length of the result.

@@ -133,10 +133,11 @@ class SupervisedExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         return returns
 
     def _flatten_results(self, refs: Any, duplicate_factor: int) -> list[Any]:
-        """Return the results of forward passes, one for each micro-batch.
+        """Return the results of a model's forward passes, one for each micro-batch.
 
-        Of the policy's results, OpenRLHF expects only the log-probabilities. The full results are kept in `_forwards`
-        for the supervisor. Results of the reference model are returned as they are.
+        OpenRLHF calls this for the policy and for the reference model. For the policy, return only the tensors of
+        log-probabilities, as OpenRLHF expects, and keep each complete `PolicyForward` in `_forwards` for the
+        supervisor. For the reference model, return the results unchanged.
 
         Args:
             refs: Ray's references to the results of all ranks.

@@ -41,16 +41,20 @@ INSTALL = "docs/openrlhf-install.md tells how to install it"
 class Places:
     """What a job's flags need besides the recipe: the model, paths, the token limit, and the number of views.
 
-    A view is a wording in which a prompt is sampled.
+    A view is a wording in which a prompt is sampled. `OpenRlhfRunner` makes this object, and `recipe_flags` reads it.
     """
 
     model: str
     """Folder or hub id."""
 
     prompts: Path
+    """Parquet file with the texts of the training prompts."""
+
     held_out: Path | None
+    """Parquet file with the texts of the held-out prompts, or None if there are none."""
+
     checkpoint: Path | None
-    """Our checkpoint to continue from, or the universal one made of it (`job_files.put_together`)."""
+    """The folder of our checkpoint to continue from, or of the universal checkpoint made of it; None for a new run."""
 
     scratch: Path
     """A folder for files that OpenRLHF always writes and olr does not need."""
@@ -59,6 +63,8 @@ class Places:
     """Prompt and response together."""
 
     is_universal: bool = False
+    """Whether `checkpoint` is a universal one, which any number of GPUs can load (`job_files.put_together`)."""
+
     views: int = 1
 
 

@@ -161,10 +161,11 @@ def _check_room(wanted: int, files: JobFiles | None) -> None:
 
 
 def _put_ours_in_place(recipe: Recipe, run_path: Path, node_id: str) -> None:
-    """Replace OpenRLHF's actor classes for the controller, the policy, the reference model and vLLM by ours.
+    """Replace the classes of OpenRLHF's Ray actors by ours.
 
-    This has to happen before OpenRLHF's command line runs and imports the classes. `node_id` is Ray's id of this node,
-    on which the controller has to run.
+    The actors are the trainer, which controls the others, the policy, the reference model, and vLLM's engines. Call
+    this function before OpenRLHF's command line runs and imports the classes. `node_id` is Ray's id of this node, on
+    which the trainer has to run.
     """
     from openrlhf.trainer import ppo_trainer
     from openrlhf.trainer.ray import launcher, ppo_actor, vllm_engine
@@ -194,9 +195,9 @@ def _put_ours_in_place(recipe: Recipe, run_path: Path, node_id: str) -> None:
 def sequences_at_once(recipe: Recipe) -> int:
     """Return how many sequences each vLLM engine may sample at once (`max_num_seqs`).
 
-    A step's rollouts are divided equally among the engines; the result is an engine's part, but at least 128 and at
-    most 512. Without this setting, OpenRLHF's engines would sample 128 at once on any GPU. If a GPU has no memory left
-    for the keys and values of so many, vLLM lets some sequences wait.
+    This is one engine's share of a step's rollouts, but at least 128, vLLM's default, and at most 512, the largest
+    number for which vLLM records CUDA graphs. If a GPU lacks the memory for the keys and values of so many sequences,
+    vLLM lets some wait.
     """
     rollouts = recipe.train.prompts_per_step * recipe.train.rollouts_per_prompt
     views = len(compose(recipe.method).views)
@@ -207,10 +208,13 @@ def sequences_at_once(recipe: Recipe) -> int:
 def policy_threads(recipe: Recipe) -> int:
     """Return the number of CPU threads of each policy process. Adam runs in them if the flag ds.adam_offload is set.
 
-    - If OMP_NUM_THREADS is above 1, that is the number.
-    - Otherwise, on a CPU, the number is 1.
-    - Otherwise, on GPUs, the number is the process's share of its node's cores. OMP_NUM_THREADS is ignored here if it
-      is 1, because Ray's job server sets it unasked.
+    The first of these that applies decides:
+
+    1. If OMP_NUM_THREADS is above 1, return its value. A value of 1 does not count, because Ray's job server sets it
+       unasked.
+    2. On a CPU, return 1.
+    3. On GPUs, return a node's cores divided by `engine.gpus_per_node`. If nodes differ, the one with the fewest cores
+       counts.
     """
     import ray
 

@@ -49,7 +49,7 @@ _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 
 
 class Process(NamedTuple):
-    """A process of the job, with the name of its actor class or task and its process id on its node."""
+    """A process of the job: the name of its Ray actor class or task, and its process id on its node."""
 
     name: str
     number: int
@@ -147,20 +147,20 @@ def _process_in(text: str) -> Process | None:
 
 
 def _last_words(died: Process, text: str, log: str) -> str:
-    """Return a sentence that explains why a process died, from what it printed last.
+    """Return a sentence that explains why a process died, from the last 300 lines that it printed.
 
-    The first of these that was printed decides:
+    The first of these that is found decides:
 
     1. A message that one of vLLM's processes was killed. The sentence says so.
-    2. An exception that does not only report the failure of something else. The sentence quotes the first one. For a
-       `UserError`, the sentence is the exception's message alone.
+    2. An exception. Those with which Ray and vLLM only pass on another failure do not count. The sentence quotes the
+       first exception that counts. For a `UserError`, the sentence is the exception's message alone.
     3. Any line that is not a warning. The sentence says that the process was killed, and quotes the last such line.
 
     If nothing was printed, the sentence only says that the process was killed.
 
     Args:
         died: the process that died.
-        text: the text of the error that ended the job.
+        text: the text of the error that ended the job. It is only searched for vLLM's message that vLLM did not start.
         log: the job's output.
     """
     printed = _printed_by(died, log)[-_LINES_OF_AN_END:]
@@ -186,10 +186,11 @@ def _last_words(died: Process, text: str, log: str) -> str:
 def _killed_in_vllm(printed: Sequence[str], *, has_cause: bool) -> str | None:
     """Return the name of the vLLM process that a signal killed, or None if no process was killed.
 
+    vLLM may report the death of a process without a signal. Such a report counts only if `has_cause` is False.
+
     Args:
         printed: lines that the parent of vLLM's processes printed.
-        has_cause: whether the lines have an exception that may explain the death. If so, vLLM's messages count only if
-            they name the signal: without a signal, the process may have ended because of the exception.
+        has_cause: whether the lines have an exception that may explain the death.
     """
     for killed in filter(None, map(_KILLED_PROCESS.search, printed)):
         if killed["code"] != "None" or not has_cause:

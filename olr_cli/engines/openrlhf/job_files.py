@@ -116,10 +116,12 @@ class JobFiles:
         return JobEnd(**json.loads(self._end.read_text(encoding="utf-8")))
 
     def forget_last_attempt(self) -> None:
-        """Remove what an earlier job of this run left.
+        """Remove what an earlier job of this run left, if anything.
 
-        That is the record of its end, its announcements, the universal checkpoint, the file `ready`, which exists once
-        the first step has begun, and the file `stop`, which asks the job to stop.
+        - `ready`: the file that shows that the first step has begun.
+        - `stop`: the file that asks the job to stop.
+        - The record of how the job ended, and its announcements.
+        - `universal`: the copy of a checkpoint that any number of GPUs can load.
         """
         for file in (self.ready, self.stop, self._end, self._announced):
             file.unlink(missing_ok=True)
@@ -129,8 +131,8 @@ class JobFiles:
 def held_out_label(prefix: str, row: int) -> str:
     """Return the label ``prefix:row``, which OpenRLHF keeps with a held-out prompt.
 
-    `prefix` is the set's name in its metrics: ``eval`` for the test set, or ``validation``. `row` is the prompt's row
-    in the set.
+    `prefix` is ``eval`` for a prompt of the test set, or ``validation``. `row` is the prompt's position in its set,
+    from 0.
     """
     return f"{prefix}:{row}"
 

@@ -43,8 +43,9 @@ _OPERATIONS = ("cpu_adam", "deepspeed_shm_comm", "fused_adam")
 def missing_here(recipe: Recipe) -> Iterator[str]:
     """Yield a sentence about each thing that a job needs and this machine lacks, for a dry run to show.
 
-    These things are packages, a C++ compiler, the CUDA toolkit, and a Ray that answers at the recipe's address. Other
-    lacks stop a run before it starts: checks.py and the `require_…` functions of this file find them.
+    This function looks for packages, a C++ compiler, the CUDA toolkit, and a Ray that answers at the recipe's address.
+    Without them, a run would start and end with an error of DeepSpeed or Ray. All other requirements are checked before
+    every run, in checks.py and by the `require_…` functions of this file.
     """
     device, address = engine_section(recipe, OpenRlhfEngine).device, cluster_address(recipe)
     # Without openrlhf, `require_openrlhf` says in one sentence how to install everything.

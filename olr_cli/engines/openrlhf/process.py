@@ -153,7 +153,7 @@ def leashed(parent: int) -> list[int]:
 
 
 def shared_memory(processes: Iterable[int]) -> set[Path]:
-    """Return the files in /dev/shm through which these processes share memory, and those of Python's semaphores.
+    """Return the files in /dev/shm that `processes` have mapped: shared memory and semaphores made by Python.
 
     If a process is killed, Python does not remove its files. The largest, vLLM's queue to its workers, takes 160 MiB.
     """
@@ -171,7 +171,10 @@ def temporary_folder() -> Path:
 
 
 def remove_traces(job: int, memory: Iterable[Path]) -> None:
-    """Remove the session folder of the Ray that process `job` has started, and the shared memory in `memory`."""
+    """Remove what a job has left on this machine: the session folder of its Ray, and files of shared memory.
+
+    `job` is the id of the process that started Ray. `memory` has the files, as `shared_memory` returns them.
+    """
     for session in (temporary_folder() / "ray").glob(f"session_*_{job}"):
         shutil.rmtree(session, ignore_errors=True)
     for file in memory:

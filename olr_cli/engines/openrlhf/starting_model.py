@@ -18,7 +18,7 @@ from olr_cli.recipe.schema import Recipe
 
 @dataclass(frozen=True)
 class StartingModel:
-    """The path, tokenizer, context length and weight digest of the model from which a run starts, without weights."""
+    """The model from which a run starts: its path, tokenizer, context length and digest, but not its weights."""
 
     path: str
     tokenizer: Any
@@ -91,7 +91,7 @@ class StartingModel:
     def _text_of(self, text: str, tokens: list[int], prompt_id: str) -> str:
         """Return the text that OpenRLHF, which adds no special tokens, encodes to `tokens`.
 
-        It is `text`, or the start token followed by `text`.
+        This is the rendered prompt `text`, or the tokenizer's start token followed by `text`.
 
         Raises:
             UserError: neither text is encoded to `tokens`; the message names `prompt_id`.

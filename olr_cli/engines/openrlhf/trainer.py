@@ -75,9 +75,9 @@ _METRICS = {
 
 
 class ReadRollouts(NamedTuple):
-    """A step's rollouts before any forward pass, in the order of the step's prompts.
+    """A step's rollouts before any forward pass, in the order of the step's prompts; `SupervisedTrainer.read` makes it.
 
-    `order` has, for each rollout, its position in OpenRLHF's list of samples.
+    `order` has, for each rollout of `step`, its position in OpenRLHF's list of samples.
     """
 
     step: Step
@@ -226,7 +226,8 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
     def deal(self, lengths: Sequence[int]) -> list[int]:
         """Return a step's samples in an order that gives all ranks about the same work, as indices into `lengths`.
 
-        OpenRLHF cuts this order into equal chunks. `lengths` has the number of tokens of each sample.
+        OpenRLHF cuts this order into equal chunks, one for each rank. `lengths` has the number of tokens of each
+        sample.
         """
         batches = deal(
             lengths,
@@ -436,7 +437,7 @@ def held_out_samples(generator: Any, settings: Mapping[str, Any]) -> list[Any]:
 
     Args:
         generator: OpenRLHF's `SamplesGenerator`, which has the prompts.
-        settings: its options by name.
+        settings: the sampling settings, such as ``temperature`` and ``n_samples_per_prompt``, by name.
     """
     rollout = generator.args.rollout
     step_size, rollout.batch_size = rollout.batch_size, len(generator.eval_dataloader)
@@ -466,7 +467,7 @@ def policy_entropy(decided: Decided) -> Metrics:
 
 
 def trainer_actor(run_path: Path, node_id: str) -> Any:
-    """Return the Ray actor class that replaces OpenRLHF's controller for a run.
+    """Return the Ray actor class that replaces OpenRLHF's trainer, which controls the other actors of a run.
 
     Ray starts it only on the node `node_id`, which has the run directory.
     """

@@ -46,9 +46,9 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
     async def execute(
         self, *args: Any, sampling_params: Any, hf_tokenizer: Any, **kwargs: Any
     ) -> Any:
-        """Return OpenRLHF's dict of one response, in which `rollout_log_probs` has a log-probability for each token.
+        """Return one response as OpenRLHF's dict, in which `rollout_log_probs` has a log-probability for each token.
 
-        If no log-probabilities were asked for, they are all NaN.
+        For a response whose log-probabilities were not asked for, each of these values is NaN.
         """
         # OpenRLHF passes every argument by its name, so the names in the signature must be its own.
         if self._stop_token_ids is None:
