@@ -65,8 +65,9 @@ def require_views(table: pl.DataFrame, source: Path) -> None:
 def steps_of(table: pl.DataFrame, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
     """Yield a log's rollouts in steps: a frame of all first visits, then one of all second visits, and so on.
 
-    The frames have these `columns`, as the steps of a run do. The column step has the number of the visit; sample
-    counts the responses to a prompt at that visit, from 0.
+    The frames have these `columns`. A column that the log lacks is null, except that a missing view is ``original``.
+    The column step has the number of the visit. The column sample counts the responses to a prompt at that visit, from
+    0.
     """
     dtypes = {
         "prompt_id": pl.String,
@@ -117,9 +118,9 @@ def rewarded_labels(table: pl.DataFrame) -> dict[str, str]:
 
 
 def some_rewards(table: pl.DataFrame) -> pl.DataFrame | None:
-    """Return the rewards of every n-th rollout of a log, about `_COMPARED` in all; None for a log without rewards.
+    """Return a sample of a log's rewards, to be compared with the grader's verdicts; None for a log without rewards.
 
-    The columns are prompt_id, answer and is_rewarded.
+    The sample has every n-th rollout, about `_COMPARED` in all. The columns are prompt_id, answer and is_rewarded.
     """
     if "is_rewarded" not in table.columns:
         return None

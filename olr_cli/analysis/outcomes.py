@@ -61,7 +61,7 @@ def at_the_end(arms: Sequence[Arm]) -> pl.DataFrame:
 
 @dataclass(frozen=True)
 class Start:
-    """A policy before training, with its scores, as a row to compare trained runs with."""
+    """A policy before training, with its scores; a table shows it as a row to compare trained runs with."""
 
     model: str
     """The policy's name as in the paper's tables."""
@@ -74,7 +74,10 @@ class Start:
 
 @dataclass(frozen=True)
 class Source:
-    """The scores that a table shows, from benchmarks or from held-out accuracy logged during training."""
+    """The scores that a table shows, from benchmarks or from held-out accuracy logged during training.
+
+    `source_of` makes it. It has the scores of trained runs, and those of the policies that they started from.
+    """
 
     columns: Sequence[ScoreColumn]
     shares: Mapping[Path, Mapping[str, float]]

@@ -153,10 +153,9 @@ def _under_one_key(
 def _votes(
     asked: Mapping[EvaluationStore, EvaluationRecord], name: str, more: Sequence[str]
 ) -> pl.DataFrame:
-    """Return the samples of the benchmark `name` in several evaluations, one row per sample.
+    """Return the samples of one benchmark in several evaluations, one row per sample, in the columns of a log.
 
-    The columns are those of a log. The benchmark's key (reference answer) is in ``given_label``. The n-th evaluation of
-    a model is its visit n.
+    The benchmark's key (reference answer) is in ``given_label``. The n-th evaluation of a model is its visit n.
 
     Args:
         asked: evaluation -> its record.
