@@ -195,9 +195,9 @@ def recovered(
 def notes_on_differences(
     cells: Iterable[Cell | None], reference: str, whose: str = ""
 ) -> Iterator[str]:
-    """Yield a sentence on how the differences in these cells were computed, and a warning of differences by one seed.
+    """Yield a sentence on how the differences in these cells were computed, and one if any is of a single seed.
 
-    If no cell has a difference, nothing is yielded. The warning is left out if every difference is by several seeds.
+    If no cell has a difference, nothing is yielded.
 
     Args:
         cells: the cells of a table; None for an empty one.

@@ -336,8 +336,8 @@ def _require_settable(keys: Iterable[str], settable: Sequence[str]) -> None:
 def _method_name(base: Recipe, changes: Any) -> str:
     """Return the name of the method after `changes` to the recipe's section `method`.
 
-    A name in the changes comes first. Otherwise the method is OLR if the changes contain a setting of OLR that the
-    recipe's method lacks, else it is the recipe's own.
+    A name in the changes comes first. Without one, Online Label Refinement (OLR) is the method if the changes contain a
+    setting of OLR that the recipe's method lacks. Otherwise the method stays the recipe's own.
     """
     settings = changes if isinstance(changes, Mapping) else {}
     of_olr = OlrMethod.model_fields.keys() - type(base.method).model_fields.keys()
@@ -511,9 +511,10 @@ def _log_history(
 
 
 def log_recipe(changes: Mapping[str, Any]) -> Recipe:
-    """Return the recipe by which a log is read: the default recipe with the method OLR and these changes.
+    """Return the recipe by which a log is read: the default recipe with these changes.
 
-    `changes` are nested settings: section -> key -> value.
+    Its method is Online Label Refinement (OLR), unless the changes name another one. `changes` are nested settings:
+    section -> key -> value.
     """
     settable = (*_SETTABLE, "noise.type")
     return _recipe(Recipe(method=OlrMethod()), changes, "set", settable)

@@ -20,7 +20,7 @@ def labels_of_prompts(table: pl.DataFrame, file: Path) -> pl.DataFrame:
     """Return what a log says about each prompt, as a frame with one row per prompt.
 
     The columns are prompt_id, given_label, true_answer, noise_type and ``data_source``. Those that the log lacks are
-    left out.
+    left out. `file` is the log's path, for errors.
 
     Raises:
         UserError: a prompt has different values at different visits, or a noise type is unknown.
@@ -49,9 +49,9 @@ def labels_of_prompts(table: pl.DataFrame, file: Path) -> pl.DataFrame:
 
 
 def require_views(table: pl.DataFrame, source: Path) -> None:
-    """Raise `UserError` if the column ``view`` has an unknown value.
+    """Raise `UserError` if the column ``view`` of a log has an unknown value.
 
-    A view is the wording of a prompt, ``original`` or ``rephrased``.
+    A view is the wording of a prompt, ``original`` or ``rephrased``. `source` is the log's path, for the error.
     """
     views = table["view"].drop_nulls().unique().to_list() if "view" in table.columns else []
     unknown = [view for view in views if view not in get_args(View)]

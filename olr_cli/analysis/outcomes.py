@@ -131,7 +131,7 @@ def task(run: Run) -> dict[str, object]:
 
 
 def _held_out(runs: Sequence[Run]) -> Source:
-    """Return the held-out accuracy that the runs logged during training, as a source of scores.
+    """Return a `Source` with the held-out accuracy that the runs logged during training.
 
     A run's score is the last value; the value at step 0 is the score of the policy before training.
     """
@@ -195,7 +195,7 @@ def _model_scores(place: Path) -> StoredScores:
 def _benchmark_scores(
     scores: Mapping[Path, StoredScores], models: Sequence[StoredScores]
 ) -> Source:
-    """Return the scores on the paper's benchmarks as a source.
+    """Return a `Source` with the scores on the paper's benchmarks.
 
     Args:
         scores: run directory -> its scores.

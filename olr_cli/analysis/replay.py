@@ -268,7 +268,7 @@ def _agreement(history: RolloutHistory, method: str, labels: pl.LazyFrame) -> It
     - The first names the run's method. It is left out if the replay has the same method.
     - The second says at how many visits the label is the same.
     - The third says at how many visits replay and run agree on whether the prompt trains. It is left out if every
-    prompt trains in both.
+      prompt trains in both.
 
     Args:
         history: the replayed history.

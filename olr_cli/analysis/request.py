@@ -235,13 +235,17 @@ def _drawn(
 ) -> tuple[list[str], dict[str, list[Chart]]]:
     """Draw the figures of the request.
 
-    If a report is requested, all figures that the arms have the data for are drawn, but only `request.wanted_figures`
-    are saved. If the user named no figure and the arms lack the data for the default one, all figures that they have
-    the data for are drawn and saved.
+    - Without a report, `request.wanted_figures` are drawn and saved.
+    - With a report, all figures that the arms have the data for are drawn for it, and the wanted ones are saved.
+    - If the user named no figure, and the arms lack the data for the default one, all figures that they have the data
+      for are drawn and saved.
 
     Returns:
         The names of the figures to save.
         Name of a figure -> its charts, for all that were drawn.
+
+    Raises:
+        UserError: the arms lack the data for a figure that the user named, or there is no such figure.
     """
     wanted, more = request.wanted_figures, ["all"] if request.report else []
     try:

@@ -125,13 +125,14 @@ class AnnotatorModel:
 class _Parameters(NamedTuple):
     """Parameters of the annotator model.
 
+    The first two are estimated by expectation maximisation (EM). The other two are chosen by likelihood, among
+    `STRENGTHS` and `SPREADS`.
+
     Attributes:
-        accuracies: (J,) chance that each model is right on a question of middling difficulty; estimated by EM.
-        trust: chance that a label is right; estimated by EM.
-        strength: measure of how alike a model's accuracies on different questions are: the more alike, the larger. It
-            is one of `STRENGTHS`, chosen by likelihood.
-        spread: standard deviation of the questions' difficulties, in log odds. It is one of `SPREADS`, chosen by
-            likelihood.
+        accuracies: (J,) chance that each model is right on a question of middling difficulty.
+        trust: chance that a label is right.
+        strength: how alike a model's accuracies on different questions are: the larger, the more alike.
+        spread: standard deviation of the questions' difficulties, in log odds.
     """
 
     accuracies: Floats
@@ -405,7 +406,7 @@ def _are_voters(accuracies: Floats) -> Bools:
 
 
 def _of_voters(tally: Tally, is_voter: Bools) -> tuple[Tally, Numbers]:
-    """Return the tally of the voting models alone, and what its answers are called in the full tally.
+    """Return the tally of the voting models alone, and the number of each of its answers in the full tally.
 
     The new tally numbers its A answers from 0. If no voting model gave a prompt's label as an answer, the number of the
     label becomes `UNSEEN`.
@@ -416,7 +417,7 @@ def _of_voters(tally: Tally, is_voter: Bools) -> tuple[Tally, Numbers]:
 
     Returns:
         The new tally.
-        (A,) the number in the full tally of each answer in the new tally.
+        (A,) for each answer in the new tally, its number in the full tally.
     """
     counts = tally.counts.filter(is_voter[tally.counts["model"].to_numpy()])
     answers, indices = np.unique(counts["answer"].to_numpy(), return_inverse=True)

@@ -110,9 +110,9 @@ def _measured(audit: Audit) -> Iterator[Line]:
         changed = audit.prompts.filter(
             pl.col("change") == "changed", ~pl.col("is_verified")
         ).height
-        text += f"; replacing {changed} others by proposals makes {_span(gain)} more of them right"
+        text += f"; replacing {changed} others by proposals makes {_gain_text(gain)} more of them right"
     else:
-        text += f"; replacing others by proposals is not surely a gain ({_span(gain)} more right ones), so none is"
+        text += f"; replacing others by proposals is not surely a gain ({_gain_text(gain)} more right ones), so none is"
     yield _line("Verified", text)
 
 
@@ -125,7 +125,7 @@ def _count_range(values: pl.Series, name: str) -> str:
     return f"{least}{'' if least == most else f' to {most}'} {name}{'s' * bool(most != 1)}"
 
 
-def _span(gain: Cell) -> str:
+def _gain_text(gain: Cell) -> str:
     """Return a gain and its interval as text, rounded to whole numbers, such as ``+12 (+3 to +20)``."""
     mean, low, high = (
         f"{round(value) + 0:+}" for value in (gain.number, gain.low, gain.high)
@@ -243,7 +243,7 @@ def _chance_text(chance: float | None) -> str:
 
 
 def stored(audit: Audit) -> pl.DataFrame:
-    """Return the audit's verdicts as a file holds them, one row per prompt.
+    """Return the audit's verdicts in the form in which they are written to a file, one row per prompt.
 
     The column ``log_odds`` is left out. If any questions are known, a column ``question`` is added, null where unknown.
     """

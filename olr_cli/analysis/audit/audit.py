@@ -182,6 +182,10 @@ def audit(
         verified: files of labels that people have verified, in addition to those that the run's `data.verified` names.
         in_data: ids of the prompts in the data set. The audit proposes changes to the labels of these prompts alone.
             With None it proposes them for all prompts.
+
+    Raises:
+        UserError: no rollout answers the original wording of a prompt, a file of verified labels has no prompt of the
+            history, or two such files disagree.
     """
     manifest = read_manifest(history.source) if history.is_run else None
     counted = tally(history, judge)

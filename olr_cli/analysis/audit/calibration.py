@@ -155,10 +155,11 @@ def noise_ratio(verified: Verified, is_labelled: Bools) -> Cell | None:
 
 @dataclass(frozen=True)
 class Calibration:
-    """D alternative maps, each from log odds that a label is wrong to a calibrated chance; made by `calibrate`.
+    """D maps, each of which turns the log odds that a label is wrong into a calibrated chance.
 
     The log odds of the annotator model are overconfident. Each map corrects them by a logistic function with an
     intercept and a slope, fitted to verified labels. The D maps are draws from the posterior of these parameters.
+    `calibrate` makes them.
     """
 
     intercepts: Floats

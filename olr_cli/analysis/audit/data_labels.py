@@ -116,8 +116,8 @@ def _without_ambiguous(
 def _copied_to_repeats(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
     """Copy a log's rollouts to all rows of the data set that ask the same question, and return the new history.
 
-    Such rows may have different labels. In a log without ids, all rollouts of the question belong to the first of these
-    rows until then. The history of a run is returned unchanged, since a run samples every row separately.
+    Such rows may have different labels. A log without ids cannot tell them apart, so `_with_ids_of` has assigned all
+    rollouts to the first of them. The history of a run is returned unchanged, since a run samples every row separately.
     """
     first_ids, candidates = dict[str, str](), list[tuple[str, Prompt]]()
     # A run samples repeated rows separately, so it has answers of their own.

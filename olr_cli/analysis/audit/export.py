@@ -180,7 +180,7 @@ class Choice:
 
 
 def unrepaired_note(audit: Audit, choice: Choice) -> str | None:
-    """Return a sentence on why the export repairs no unverified labels; None if it may, or if no repair is asked for.
+    """Return a sentence on why the export repairs no unverified labels; None if it does, or if no repair is asked for.
 
     A repair replaces unverified labels by proposals, the answers that the models prefer. It does so only if verified
     labels show that more labels are right then.

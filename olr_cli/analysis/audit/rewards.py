@@ -317,9 +317,12 @@ def _other_extractor(
 def _kind(answer: str, label: str) -> str:
     """Guess from the texts of answer and label why reward and verdict differ.
 
-    For two unequal numbers the result is ``near value`` if they differ by less than `_NEAR`, relative to the label, and
-    else ``other value``. In all other cases it is ``same text`` for equal texts, ``words or unit`` if the answer seems
-    to contain some, and else ``spelling``.
+    If both are numbers and differ, the result is ``near value`` for a difference below `_NEAR`, relative to the label,
+    and ``other value`` for a larger one. In all other cases the first of these that fits is returned:
+
+    - ``same text``: the texts are equal.
+    - ``words or unit``: the answer seems to contain words or a unit.
+    - ``spelling``: anything else.
     """
     answer_number, label_number = exact_number(answer), exact_number(label)
     if (

@@ -157,7 +157,10 @@ def _frequent(cases: pl.DataFrame, value: pl.Expr) -> list[str]:
     Each value has an error rate, the share of misjudged rollouts. Errors are frequent if this rate lies above the
     middle between the lowest and the highest rate of all values. Values with few prompts are left out.
 
-    Rules are learned from half of the prompts, so only cases whose column ``learns`` is true count.
+    Args:
+        cases: a row per answer to a prompt. Only rows whose column ``learns`` is true count: rules are learned from
+            half of the prompts.
+        value: the expression, such as the last digit of an answer.
     """
     rates = (
         cases.filter("learns")
