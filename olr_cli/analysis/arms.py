@@ -36,7 +36,7 @@ _ACRONYM = re.compile("(?<![A-Za-z0-9])(grpo|olr|ttrl)(?![A-Za-z0-9])")
 class Arm:
     """One arm of a comparison: the runs of one recipe under different seeds, or one log of another trainer.
 
-    Tables compare arms. Figures show the mean of an arm's runs and how far the runs spread.
+    Tables compare arms. Figures show the mean of an arm's runs and how far the runs spread. `group` makes the arms.
     """
 
     name: str
@@ -146,7 +146,8 @@ class Arm:
     def notes(self) -> list[str]:
         """Return sentences on unfinished runs, on runs without training, and on epochs that figures leave out.
 
-        For another trainer's log, return the notes that were made when the log was read.
+        Runs without training are those of `olr rollouts`. For another trainer's log, return the notes that were made
+        when the log was read.
         """
         if self.log is not None:
             return list(self.log.notes)
@@ -262,8 +263,8 @@ def find_runs(
 def begun(runs: Sequence[Run], named: Iterable[Path]) -> tuple[list[Run], list[str]]:
     """Leave out runs without a complete step. Return the other runs, and a sentence on each run that is left out.
 
-    Two kinds of runs always stay: another trainer's log, and a run whose own path the user named. If no run would
-    remain, all runs are returned without sentences, so that a later error can say what is missing.
+    Two kinds of runs always stay: another trainer's log, and a run that the user named itself, not by a folder above
+    it. If no run would remain, all runs are returned without sentences, so that a later error can say what is missing.
 
     Args:
         runs: the runs to choose from.
@@ -400,7 +401,10 @@ def _arm_key(run: Run) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Variation:
-    """Two or more arms that differ in one key of the recipe and, apart from the seed, in nothing else."""
+    """Two or more arms that differ in one key of the recipe and, apart from the seed, in nothing else.
+
+    `vary` makes it.
+    """
 
     key: str
     """The key with dots, such as ``noise.ratio``."""
@@ -505,7 +509,7 @@ def tell_apart(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> l
 
 
 def telling_settings(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return one text per recipe, such as ``ratio=0.3 seed=2``, with the settings in which the recipes differ.
+    """Return one text per recipe with the settings in which the recipes differ, such as ``ratio=0.3 seed=2``.
 
     `settings` has one mapping per recipe, from dotted keys to values. A key that a recipe lacks is shown as ``unset``.
     If all recipes are equal, the texts are empty.

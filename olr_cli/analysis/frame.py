@@ -42,7 +42,7 @@ class Lack(Exception):
 
 
 class Key(NamedTuple):
-    """Key of a summary over seeds: the metric and the arm that it is about, and the position `at`, such as an epoch.
+    """Key of a summary over seeds (`summarise`): a metric, an arm, and `at`, an epoch or step.
 
     `at` is None for a metric with one value per run.
     """
@@ -55,8 +55,8 @@ class Key(NamedTuple):
 def frame(rows: Iterable[tuple[str, int, str, int | None, float | None]]) -> pl.DataFrame:
     """Return a frame of measurements from tuples of (arm, seed, metric, at, value).
 
-    `at` is the position of the value, such as an epoch; None for a metric with one value per run. Rows whose value is
-    None or not finite are left out.
+    `at` is the epoch or step of the value; None for a metric with one value per run. Rows whose value is None or not
+    finite are left out.
     """
     # Other trainers log nan for a mean over nothing, and one nan would turn the mean over all seeds into nan.
     finite = [row for row in rows if row[-1] is not None and isfinite(row[-1])]
@@ -66,16 +66,16 @@ def frame(rows: Iterable[tuple[str, int, str, int | None, float | None]]) -> pl.
 def summarise(
     values: pl.DataFrame, references: Mapping[str, str] | None = None, best: str = ""
 ) -> dict[Key, Cell]:
-    """Return mean, sd and number of seeds of every metric of every arm, at each position `at`.
+    """Return mean, sd and number of seeds of every metric of every arm, at each epoch or step.
 
-    The keys are in the order in which they first appear. A cell also has the difference to the arm's reference, paired
-    by seed.
+    The keys are in the order in which they first appear. If an arm has a reference, its cells also have the difference
+    to the reference, paired by seed.
 
     Args:
         values: rows of `frame`.
-        references: arm -> the arm that it is compared with. None, or a missing arm, means no comparison.
-        best: name of the best arm. If it is given, a cell also has `recovered`: how much of the gap between its
-            reference and the best arm the arm closes. Empty for none.
+        references: arm -> its reference, the arm that it is compared with. An arm that is missing here is not compared.
+        best: name of the best arm; empty for none. If it is given, `recovered` of a cell is the share of the gap
+            between the arm's reference and the best arm that the arm closes.
     """
     by_seed = {
         Key(metric, arm, at): dict(zip(seeds, numbers, strict=True))
@@ -97,10 +97,14 @@ def summarise(
 
 
 def spreads(values: pl.DataFrame, at: str = "epoch") -> pl.DataFrame:
-    """Return mean and spread over seeds, for every arm, metric and position.
+    """Return mean and spread over seeds, for every arm, metric and epoch or step.
 
-    The columns are arm, metric, the position (whose column is called `at`), mean, sd (null for one run), runs, and
-    values (the list of the single runs' values).
+    The columns are arm, metric, the epoch or step, mean, sd (null for one run), runs, and values (the list of the
+    single runs' values).
+
+    Args:
+        values: rows of `frame`.
+        at: what the column ``at`` of `values` is called in the result, ``epoch`` or ``step``.
     """
     grouped = _grouped(values)
     cells = [mean_cell(numbers) for numbers in grouped["value"].to_list()]
@@ -123,9 +127,11 @@ def spread(cell: Cell) -> tuple[float | str | None, float | None, int]:
 
 
 def flat(cell: Cell) -> dict[str, Any]:
-    """Return a mean over seeds and its paired difference to another arm as a dict for CSV and JSON.
+    """Return a cell of `summarise` as a dict for CSV and JSON.
 
-    The keys are n, mean, sd, pairs, difference, low and high. An unknown value is None.
+    ``n`` is the number of seeds, with ``mean`` and ``sd`` over them. ``pairs`` is the number of seeds that the arm and
+    its reference share, with their paired ``difference`` and the ends of its interval, ``low`` and ``high``. An unknown
+    value is None.
     """
     change = cell.change or UNKNOWN
     return {
@@ -138,7 +144,10 @@ def flat(cell: Cell) -> dict[str, Any]:
 
 
 def mean_cell(values: Sequence[float], kind: Kind = "share") -> Cell:
-    """Return the mean of one or more values, with their number and their sample sd (None for a single value)."""
+    """Return a cell with the mean of one or more values, their number, and their sample sd (None for a single value).
+
+    `kind` is the unit in which tables print the mean, such as ``share`` or ``points``.
+    """
     return Cell(
         fmean(values), kind, sd=stdev(values) if len(values) > 1 else None, n=len(values)
     )
@@ -188,13 +197,13 @@ def notes_on_differences(
 ) -> Iterator[str]:
     """Yield a sentence on how the differences in these cells were computed, and one if any is of a single seed.
 
-    Without differences nothing is yielded.
+    If no cell has a difference, nothing is yielded.
 
     Args:
         cells: the cells of a table; None for an empty one.
         reference: what the cells are compared with, in words.
-        whose: text such as ``ours `` to put before "paired by seed". A table with published differences needs it to
-            tell ours from those.
+        whose: text to put before "paired by seed", such as ``ours ``. It is needed in a table that also shows published
+            differences, which are not paired.
     """
     changes = [cell.change for cell in cells if cell and cell.change]
     if changes:

@@ -73,10 +73,13 @@ EXAMPLE = "method.slope_threshold=0.1"
 def replay_words(recipe: Recipe, settings: Sequence[str] = ()) -> list[str]:
     """Return the options of an `olr replay` command that shows the user how to try another setting (`EXAMPLE`).
 
-    They stand after the name of the history in the command. They also repeat `settings`, the ``KEY=VALUE`` texts that
-    the history was read with. Without `settings` they repeat where a run's own verifier is found, if it has one.
-    `EXAMPLE` is a setting of Online Label Refinement (OLR), so if the run's method is a user's own label rule, the
-    options also choose OLR.
+    In the command they follow the name of the history. They are:
+
+    - The `settings`: ``KEY=VALUE`` texts that the history was read with. Without any, the setting that says where the
+      run's own verifier is found, if the run has one.
+    - If the run's method is a user's own label rule, the choice of Online Label Refinement (OLR) as the method, because
+      `EXAMPLE` is a setting of OLR.
+    - `EXAMPLE`.
     """
     read = settings or [
         text for key, text in recipe.code_settings().items() if key == "verifier.where"
@@ -92,7 +95,7 @@ def set_words(settings: Iterable[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class RolloutHistory:
-    """Rollouts of a run or of another trainer's log, with the facts about their prompts.
+    """Rollouts of a run or of another trainer's log, with the facts about their prompts; made by `read_history`.
 
     At each visit, a prompt gets a group of responses; most prompts have several visits.
     """
@@ -150,9 +153,9 @@ class RolloutHistory:
 
     @property
     def given_up(self) -> Path | None:
-        """The run's file of the answers that took too long to grade; None unless the history is of a single run.
+        """The run's list of answers that took too long to grade, a file; None unless the history is of a single run.
 
-        A replay reads it, so that it grades none of them either.
+        A replay reads the file and does not grade these answers either.
         """
         return self.source / GIVEN_UP if self.is_run else None
 
@@ -185,8 +188,8 @@ def read_history(
             Label Refinement (OLR) has makes OLR the method, unless the overrides name another one.
         columns: for a log, olr's name of a column -> its name in the files.
         keeps_responses: whether a log's steps include its responses and their rewards.
-        are_models: whether several runs of `olr rollouts` on one data set may be read together, as a log of several
-            models.
+        are_models: whether `source` may be several runs of `olr rollouts` on one data set, which are read together as a
+            log of several models. By default several runs are an error.
         report: called while a log is read, and for each of the history's steps.
     """
     with at("set"):
@@ -315,8 +318,8 @@ def _recipe(
 def _require_settable(keys: Iterable[str], settable: Sequence[str]) -> None:
     """Raise `UserError` for settings that change nothing about stored rollouts.
 
-    Accepted are the settings in `settable`, those of the verifier, and those of the method except for settings of the
-    loss (`OF_THE_LOSS`).
+    Three kinds of settings are accepted: those in `settable`, those of the verifier, and those of the method that do
+    not belong to the loss (`OF_THE_LOSS`).
     """
     for key in keys:
         section = ".".join(key.split(".")[:2])
@@ -333,8 +336,8 @@ def _require_settable(keys: Iterable[str], settable: Sequence[str]) -> None:
 def _method_name(base: Recipe, changes: Any) -> str:
     """Return the name of the method after `changes` to the recipe's section `method`.
 
-    A name in the changes comes first. Otherwise the method is OLR if the changes contain a setting of OLR that the
-    recipe's method lacks, else it is the recipe's own.
+    A name in the changes comes first. Without one, Online Label Refinement (OLR) is the method if the changes contain a
+    setting of OLR that the recipe's method lacks. Otherwise the method stays the recipe's own.
     """
     settings = changes if isinstance(changes, Mapping) else {}
     of_olr = OlrMethod.model_fields.keys() - type(base.method).model_fields.keys()
@@ -508,9 +511,10 @@ def _log_history(
 
 
 def log_recipe(changes: Mapping[str, Any]) -> Recipe:
-    """Return the recipe by which a log is read: the default recipe with the method OLR and these changes.
+    """Return the recipe by which a log is read: the default recipe with these changes.
 
-    `changes` are nested settings: section -> key -> value.
+    Its method is Online Label Refinement (OLR), unless the changes name another one. `changes` are nested settings:
+    section -> key -> value.
     """
     settable = (*_SETTABLE, "noise.type")
     return _recipe(Recipe(method=OlrMethod()), changes, "set", settable)

@@ -20,7 +20,7 @@ def labels_of_prompts(table: pl.DataFrame, file: Path) -> pl.DataFrame:
     """Return what a log says about each prompt, as a frame with one row per prompt.
 
     The columns are prompt_id, given_label, true_answer, noise_type and ``data_source``. Those that the log lacks are
-    left out.
+    left out. `file` is the log's path, for errors.
 
     Raises:
         UserError: a prompt has different values at different visits, or a noise type is unknown.
@@ -49,9 +49,9 @@ def labels_of_prompts(table: pl.DataFrame, file: Path) -> pl.DataFrame:
 
 
 def require_views(table: pl.DataFrame, source: Path) -> None:
-    """Raise `UserError` if the column ``view`` has an unknown value.
+    """Raise `UserError` if the column ``view`` of a log has an unknown value.
 
-    A view is the wording of a prompt, ``original`` or ``rephrased``.
+    A view is the wording of a prompt, ``original`` or ``rephrased``. `source` is the log's path, for the error.
     """
     views = table["view"].drop_nulls().unique().to_list() if "view" in table.columns else []
     unknown = [view for view in views if view not in get_args(View)]
@@ -65,8 +65,9 @@ def require_views(table: pl.DataFrame, source: Path) -> None:
 def steps_of(table: pl.DataFrame, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
     """Yield a log's rollouts in steps: a frame of all first visits, then one of all second visits, and so on.
 
-    The frames have these `columns`, as the steps of a run do. The column step has the number of the visit; sample
-    counts the responses to a prompt at that visit, from 0.
+    The frames have these `columns`. A column that the log lacks is null, except that a missing view is ``original``.
+    The column step has the number of the visit. The column sample counts the responses to a prompt at that visit, from
+    0.
     """
     dtypes = {
         "prompt_id": pl.String,
@@ -117,9 +118,9 @@ def rewarded_labels(table: pl.DataFrame) -> dict[str, str]:
 
 
 def some_rewards(table: pl.DataFrame) -> pl.DataFrame | None:
-    """Return the rewards of every n-th rollout of a log, about `_COMPARED` in all; None for a log without rewards.
+    """Return a sample of a log's rewards, to be compared with the grader's verdicts; None for a log without rewards.
 
-    The columns are prompt_id, answer and is_rewarded.
+    The sample has every n-th rollout, about `_COMPARED` in all. The columns are prompt_id, answer and is_rewarded.
     """
     if "is_rewarded" not in table.columns:
         return None

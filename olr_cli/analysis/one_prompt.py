@@ -170,7 +170,7 @@ def prompts_answer(
 
     Args:
         history: result of `read_shown`.
-        judge: counts the votes if they are not stored.
+        judge: compares answers, to count the votes in a log. A run stores its votes.
         words: the `olr show` command as words, with the history and the options that say how it is read.
         only_wrong: whether to list only prompts whose label is wrong or, if the true answer is unknown, contradicted by
             the majority.
@@ -202,7 +202,10 @@ def prompts_answer(
 
 
 def _labels_of(history: RolloutHistory, judge: Judge, visit: int | None) -> pl.DataFrame:
-    """Return one row of the labels table per prompt, for visit number `visit`; None is each prompt's last visit.
+    """Return the decisions on the prompts' labels at one visit, one row per prompt.
+
+    The columns are those of a run's labels table. `visit` is the number of the visit, from 1. With None it is each
+    prompt's last visit.
 
     Raises:
         UserError: no prompt has such a visit.
@@ -224,9 +227,10 @@ def _labels_of(history: RolloutHistory, judge: Judge, visit: int | None) -> pl.D
 def _is_wrong(history: RolloutHistory) -> pl.Expr:
     """Build the expression for whether a row's label is wrong.
 
-    If the true answer is known, it decides. Otherwise the label counts as wrong if the majority is another answer,
-    unless the majority has replaced the label already. Without a majority the label counts as right. Only in an
-    evaluation it counts as wrong then, as a tie does in the score maj@n (majority vote over n samples).
+    - If the true answer is known, it decides.
+    - Otherwise the label counts as wrong if the majority is another answer, unless the majority has replaced it.
+    - Without a majority (a tie, or no answers) the label counts as right. An evaluation is an exception, because a tie
+      counts as wrong in its score maj@n (majority vote over n samples).
     """
     # Without a majority `MAJORITY_DIFFERS` is null.
     differs = MAJORITY_DIFFERS.fill_null(value=is_of_evaluations(history))
@@ -316,7 +320,7 @@ def prompt_answer(
     Raises:
         UserError: the prompt has no such visit.
     """
-    visits, responses = _of_prompt(history, judge, prompt)
+    visits, responses = _visits_and_responses(history, judge, prompt)
     numbers = visits["visit"].to_list()
     shown_visit = numbers[-1] if visit is None else visit
     if shown_visit not in numbers:
@@ -364,13 +368,14 @@ def prompt_answer(
     return Answer(parts, result, history.notes, next=commands, indent=_INDENT)
 
 
-def _of_prompt(
+def _visits_and_responses(
     history: RolloutHistory, judge: Judge, prompt: Prompt
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return two frames about a prompt: its rows of the labels table, one per visit, and its responses at all visits.
 
-    A response has the columns visit, sample, view, model, answer, reward, tokens, truncated and response, as far as
-    they are known. A log stores no decisions on labels, so they are made here by the log's recipe.
+    The labels table has the decision on the label at each visit. A log stores no decisions, so they are made here by
+    the log's recipe. A response has the columns visit, sample, view, model, answer, reward, tokens, truncated and
+    response, as far as they are known.
     """
     is_prompt = pl.col("prompt_id") == prompt.prompt_id
     if history.is_run:

@@ -61,7 +61,7 @@ def at_the_end(arms: Sequence[Arm]) -> pl.DataFrame:
 
 @dataclass(frozen=True)
 class Start:
-    """A policy before training, with its scores, as a row to compare trained runs with."""
+    """A policy before training, with its scores; a table shows it as a row to compare trained runs with."""
 
     model: str
     """The policy's name as in the paper's tables."""
@@ -74,7 +74,10 @@ class Start:
 
 @dataclass(frozen=True)
 class Source:
-    """The scores that a table shows, from benchmarks or from held-out accuracy logged during training."""
+    """The scores that a table shows, from benchmarks or from held-out accuracy logged during training.
+
+    `source_of` makes it. It has the scores of trained runs, and those of the policies that they started from.
+    """
 
     columns: Sequence[ScoreColumn]
     shares: Mapping[Path, Mapping[str, float]]
@@ -128,7 +131,7 @@ def task(run: Run) -> dict[str, object]:
 
 
 def _held_out(runs: Sequence[Run]) -> Source:
-    """Return the held-out accuracy that the runs logged during training, as a source of scores.
+    """Return a `Source` with the held-out accuracy that the runs logged during training.
 
     A run's score is the last value; the value at step 0 is the score of the policy before training.
     """
@@ -192,7 +195,7 @@ def _model_scores(place: Path) -> StoredScores:
 def _benchmark_scores(
     scores: Mapping[Path, StoredScores], models: Sequence[StoredScores]
 ) -> Source:
-    """Return the scores on the paper's benchmarks as a source.
+    """Return a `Source` with the scores on the paper's benchmarks.
 
     Args:
         scores: run directory -> its scores.

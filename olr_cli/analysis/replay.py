@@ -74,12 +74,13 @@ def label_tables(history: RolloutHistory, judge: Judge) -> Iterator[pl.DataFrame
 
 
 def _rollouts_of(rows: pl.DataFrame, method: Method, source: Path) -> pl.DataFrame:
-    """Return the rollouts that the method uses.
+    """Return those of the rollouts that the method uses.
 
-    A method samples one or more views, that is wordings of a prompt; rollouts of other views are left out.
+    A method samples one or more views, that is wordings of a prompt. Rollouts of other views are left out.
 
     Raises:
-        UserError: the method needs a view that is missing at a visit, or a statistic that is missing for a rollout.
+        UserError: the method needs a view that is missing at a visit, or a statistic, such as the entropy, that is
+            missing for a rollout.
     """
     used = rows.filter(pl.col("view").is_in(method.views))
     visits = rows.select("prompt_id", "visit").unique(maintain_order=True)
@@ -267,7 +268,7 @@ def _agreement(history: RolloutHistory, method: str, labels: pl.LazyFrame) -> It
     - The first names the run's method. It is left out if the replay has the same method.
     - The second says at how many visits the label is the same.
     - The third says at how many visits replay and run agree on whether the prompt trains. It is left out if every
-    prompt trains in both.
+      prompt trains in both.
 
     Args:
         history: the replayed history.

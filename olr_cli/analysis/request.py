@@ -31,7 +31,10 @@ STANDING_ALONE = ("markdown", "latex", "csv")
 
 @dataclass(frozen=True)
 class Request:
-    """The arguments and options of one call of `olr analyze`, by name."""
+    """The arguments and options of one call of `olr analyze`, by name.
+
+    The command makes it, and `carry_out` carries it out.
+    """
 
     places: Sequence[Path]
     """Runs, folders of runs and logs; evaluations too."""
@@ -120,7 +123,7 @@ def carry_out(request: Request) -> Answer:
     saved, drawn = _drawn(request, arms)
     charts = list(chain.from_iterable(drawn[name] for name in saved))
     notes = [*_notes(left_out, arms), *(chart.note for chart in charts if chart.note)]
-    folder = _folder(request, places, runs) if charts or request.report else Path()
+    folder = _figures_folder(request, places, runs) if charts or request.report else Path()
     # Don't call `save` without charts: it imports matplotlib, which takes longer than a table does.
     written = figures.save(charts, folder, pdf=request.has_pdf) if charts else []
     beside = ", .pdf and .csv" if request.has_pdf else " and .csv"
@@ -153,10 +156,10 @@ def carry_out(request: Request) -> Answer:
 
 
 def _places(request: Request) -> tuple[list[Path], list[Path]]:
-    """Split the request's places into those of runs and logs, and those of evaluations of models.
+    """Split the paths that the user named into those of runs and logs, and those of evaluations of models.
 
     Raises:
-        UserError: there is no place of runs or logs, or verified labels are given without a report.
+        UserError: there is no path of runs or logs, or verified labels are given without a report.
     """
     if request.verified is not None and not request.report:
         raise UserError(
@@ -232,13 +235,17 @@ def _drawn(
 ) -> tuple[list[str], dict[str, list[Chart]]]:
     """Draw the figures of the request.
 
-    If a report is requested, all figures that the arms have the data for are drawn, but only `request.wanted_figures`
-    are saved. If the user named no figure and the arms lack the data for the default one, all figures that they have
-    the data for are drawn and saved.
+    - Without a report, `request.wanted_figures` are drawn and saved.
+    - With a report, all figures that the arms have the data for are drawn for it, and the wanted ones are saved.
+    - If the user named no figure, and the arms lack the data for the default one, all figures that they have the data
+      for are drawn and saved.
 
     Returns:
         The names of the figures to save.
         Name of a figure -> its charts, for all that were drawn.
+
+    Raises:
+        UserError: the arms lack the data for a figure that the user named, or there is no such figure.
     """
     wanted, more = request.wanted_figures, ["all"] if request.report else []
     try:
@@ -264,7 +271,7 @@ def _require_runs(request: Request, arms: Sequence[Arm]) -> None:
         )
 
 
-def _folder(request: Request, places: Sequence[Path], runs: Sequence[Run]) -> Path:
+def _figures_folder(request: Request, places: Sequence[Path], runs: Sequence[Run]) -> Path:
     """Return the folder to save figures in: the one that the user named, else a folder ``figures``.
 
     Where ``figures`` lies depends on the runs:
@@ -293,9 +300,10 @@ def _folder(request: Request, places: Sequence[Path], runs: Sequence[Run]) -> Pa
 
 
 def _policy_notes(runs: Sequence[Run]) -> list[str]:
-    """Return a note on each toy policy among the runs' policies, for a report; an empty list without any.
+    """Return a note on each toy policy that the runs trained, for a report; an empty list if there is none.
 
-    The terminal does not repeat these notes, since it printed them at the end of each run.
+    Toy policies, such as ``builtin:addition-easier``, come with olr. The terminal does not repeat these notes, since it
+    printed them at the end of each run.
     """
     policies = sorted({run.recipe.model.path for run in runs if run.log is None})
     return [note for note in map(mixture_note, policies) if note is not None]

@@ -83,9 +83,10 @@ _MOST_ROUNDS, _CLOSE, _DIGITS = 100, 1e-6, 6
 
 @dataclass(frozen=True)
 class AnnotatorModel:
-    """Fitted estimates of the accuracy of J models, and of how likely each of P labels is wrong.
+    """Estimates of how accurate each of J models is, and how likely the label of each of P prompts is wrong.
 
-    Every language model is treated as an annotator with an accuracy. The labels are the answers of one more annotator.
+    `fit` makes it. Every language model is treated as an annotator with an accuracy. The labels are treated as the
+    answers of one more annotator.
     """
 
     odds: Floats
@@ -124,13 +125,14 @@ class AnnotatorModel:
 class _Parameters(NamedTuple):
     """Parameters of the annotator model.
 
+    The first two are estimated by expectation maximisation (EM). The other two are chosen by likelihood, among
+    `STRENGTHS` and `SPREADS`.
+
     Attributes:
-        accuracies: (J,) chance that each model is right on a question of middling difficulty; estimated by EM.
-        trust: chance that a label is right; estimated by EM.
-        strength: measure of how alike a model's accuracies on different questions are: the more alike, the larger. It
-            is one of `STRENGTHS`, chosen by likelihood.
-        spread: standard deviation of the questions' difficulties, in log odds. It is one of `SPREADS`, chosen by
-            likelihood.
+        accuracies: (J,) chance that each model is right on a question of middling difficulty.
+        trust: chance that a label is right.
+        strength: how alike a model's accuracies on different questions are: the larger, the more alike.
+        spread: standard deviation of the questions' difficulties, in log odds.
     """
 
     accuracies: Floats
@@ -140,18 +142,18 @@ class _Parameters(NamedTuple):
 
 
 class _Candidates:
-    """Possible true answers to P prompts, C candidates in all.
+    """Possible true answers to P prompts, C candidates in all, with the counts that are needed to weigh them.
 
     The candidates of a prompt are the answers that models gave, its label if no model gave it, and "none of them".
 
     Attributes:
         size: P.
-        seen: number of candidates that models gave as answers; they come first.
+        seen: number of candidates that models gave as answers. In arrays they come before all others.
         prompts: (C,) index of the prompt that each candidate belongs to.
-        possible: (C,) number of possible answers to the candidate's prompt. If there are several models, it is the mean
-            of this number over all prompts.
+        possible: (C,) number of possible answers to the candidate's prompt, at least 2. With several models this is the
+            mean over all prompts, so it is the same everywhere.
         labels: indices of the candidates that are the label of their prompt.
-        is_label: (C,) whether the candidate is the label of its prompt.
+        is_label: (C,) the same as a mask: whether the candidate is the label of its prompt.
     """
 
     def __init__(self, tally: Tally) -> None:
@@ -174,10 +176,10 @@ class _Candidates:
         pairs, indices = np.unique(self._models * many + self._counts, return_inverse=True)
         self._of_models, self._often = np.divmod(pairs, many)
         ones = np.ones(len(asked))
-        self._votes = _sums(ones, self._answers, indices, (size, len(pairs)))
-        self._said = _sums(ones, asked, self._models, (self.size, models))
-        self._gave = _sums(self._counts, self._models, self._answers, (models, size))
-        self._given = _sums(self._counts, self._models, asked, (models, self.size))
+        self._votes = _sparse_sums(ones, self._answers, indices, (size, len(pairs)))
+        self._said = _sparse_sums(ones, asked, self._models, (self.size, models))
+        self._gave = _sparse_sums(self._counts, self._models, self._answers, (models, size))
+        self._given = _sparse_sums(self._counts, self._models, asked, (models, self.size))
         # Even without any answer there are two possible ones: the truth and a wrong one.
         possible = np.maximum(np.bincount(self.prompts), 2).astype(float)
         gave = np.bincount(self._answers, minlength=size)
@@ -196,15 +198,17 @@ class _Candidates:
             )
 
     def by_answers(self, parameters: _Parameters) -> Floats:
-        """Return (C, D) log weights of C candidates at D difficulties, from the models' answers without the labels.
+        """Return (C, D) the log weight of each candidate at each of D difficulties, by the models' answers alone.
 
         A weight is a product of two factors. One is the likelihood of all answers to the prompt if the candidate is the
-        true answer and the question has this difficulty. The other is the chance of this difficulty. All log weights of
-        a prompt lack the same constant, so only their differences count.
+        true answer and the question has this difficulty. The other is the chance of this difficulty. A term that is
+        equal for all weights of a prompt is left out, so only differences within a prompt count.
         """
         strength = parameters.strength
         difficulties, log_chances = _difficulties(parameters.spread)
-        accuracies = np.clip(_at(parameters.accuracies, difficulties), *self._bounds)
+        accuracies = np.clip(
+            _accuracies_at(parameters.accuracies, difficulties), *self._bounds
+        )
         right = strength * accuracies[self._of_models]
         wrong = np.log(strength * (1 - accuracies))
         often = self._often[:, None]
@@ -218,10 +222,10 @@ class _Candidates:
         return np.asarray(weights + (all_wrong + log_chances)[self.prompts])
 
     def scores(self, parameters: _Parameters) -> Floats:
-        """Return (C, D) log weights of C candidates at D difficulties, from the models' answers and the labels.
+        """Return (C, D) the log weight of each candidate at each of D difficulties, by answers and labels.
 
-        They are the log weights by the answers (`by_answers`). If a candidate is the label of its prompt, a bonus is
-        added. It grows with `parameters.trust`, the chance that a label is right.
+        This is the log weight by the models' answers alone (`by_answers`). A candidate that is the label of its prompt
+        gets a bonus on top: the higher the chance that a label is right (`parameters.trust`), the larger the bonus.
         """
         trust = parameters.trust
         by_label = np.log(trust * self.possible / (1 - trust))
@@ -279,7 +283,7 @@ class _Candidates:
             chances: (C, D) chance of each candidate and difficulty: the result of the E step.
         """
         middling = before.accuracies[:, None]
-        accuracies = _at(before.accuracies, _difficulties(before.spread)[0])
+        accuracies = _accuracies_at(before.accuracies, _difficulties(before.spread)[0])
         # Derivative of the accuracy at each difficulty with respect to the accuracy at the middling one.
         slopes = accuracies * (1 - accuracies) / (middling * (1 - middling))
         by_prompt = np.stack(
@@ -294,8 +298,8 @@ class _Candidates:
     def log_likelihood(self, parameters: _Parameters) -> float:
         """Return the log likelihood of all answers and labels, up to a constant.
 
-        It is a sum of two parts. One is the log likelihood under the assumption that every answer and every label is
-        wrong. The other is the gain from dropping this assumption, added up over the prompts.
+        It has two parts. The first is the log likelihood if every answer and every label were wrong. The second adds
+        for each prompt the log of its total weight (`sums`), since one of its candidates is right.
         """
         strength = parameters.strength
         accuracies = np.clip(parameters.accuracies, *self._bounds)
@@ -314,8 +318,12 @@ class _Candidates:
     ) -> _Parameters:
         """Fit the parameters once for each of the `shapes`, and return the fit with the highest likelihood.
 
-        A shape is a pair of the parameters strength and spread (`_Parameters`), which a fit leaves as they are. The
-        first fit starts from `parameters`, each later fit from the result of the one before.
+        If several fits are equally likely, the first of them is returned.
+
+        Args:
+            parameters: where the first fit starts. Each later fit starts from the result of the one before.
+            shapes: pairs of strength and spread (`_Parameters`). A fit keeps the two and estimates the other
+                parameters.
         """
         fits = [parameters]
         for strength, spread in shapes:
@@ -358,7 +366,9 @@ def fit(tally: Tally) -> AnnotatorModel:
         # Difficulty only matters between models, and costs `_DIFFICULTIES` times the work, so it is fitted last.
         best = candidates.likeliest(best, [(best.strength, spread) for spread in SPREADS])
     difficulties, log_chances = _difficulties(best.spread)
-    accuracies[is_voter] = _at(best.accuracies, difficulties) @ np.exp(log_chances)
+    accuracies[is_voter] = _accuracies_at(best.accuracies, difficulties) @ np.exp(
+        log_chances
+    )
     scores = candidates.scores(best)
     # Log odds that the label is wrong: the weight of all other candidates against that of the label.
     others = candidates.sums(scores, ~candidates.is_label)
@@ -396,14 +406,18 @@ def _are_voters(accuracies: Floats) -> Bools:
 
 
 def _of_voters(tally: Tally, is_voter: Bools) -> tuple[Tally, Numbers]:
-    """Return the tally of the voting models alone, and the number that each of its answers has in the full tally.
+    """Return the tally of the voting models alone, and the number of each of its answers in the full tally.
 
-    The new tally numbers its A answers from 0; the array of shape (A,) has the old numbers. If no voting model gave a
-    prompt's label as an answer, the label's number becomes `UNSEEN`.
+    The new tally numbers its A answers from 0. If no voting model gave a prompt's label as an answer, the number of the
+    label becomes `UNSEEN`.
 
     Args:
         tally: the full tally, of all models.
         is_voter: (J,) whether each model votes.
+
+    Returns:
+        The new tally.
+        (A,) for each answer in the new tally, its number in the full tally.
     """
     counts = tally.counts.filter(is_voter[tally.counts["model"].to_numpy()])
     answers, indices = np.unique(counts["answer"].to_numpy(), return_inverse=True)
@@ -433,20 +447,22 @@ def _difficulties(spread: float) -> tuple[Floats, Floats]:
     return spread * nodes, np.log(weights / weights.sum())
 
 
-def _at(accuracies: Floats, difficulties: Floats) -> Floats:
-    """Return (J, D) accuracies of the models at each difficulty, given (J,) accuracies at difficulty 0.
+def _accuracies_at(accuracies: Floats, difficulties: Floats) -> Floats:
+    """Return (J, D) the accuracy of each model at each difficulty.
 
-    Difficulties are in log odds: a positive one lowers all accuracies.
+    Args:
+        accuracies: (J,) the models' accuracies at difficulty 0.
+        difficulties: (D,) difficulties in log odds. A positive one lowers all accuracies.
     """
     middling = accuracies[:, None]
     return np.asarray(middling / (middling + (1 - middling) * np.exp(difficulties)))
 
 
 def _least_accuracy(possible: float, models: int) -> float:
-    """Return a lower bound for the accuracies of the models.
+    """Return the lowest accuracy that the annotator model may assume for any model.
 
-    If a model were thought less accurate than this, its answer could count against a label that equals the answer. The
-    bound holds even if all models give the same answer. It is at least `_BOUNDS[0]`.
+    If it assumed less, an answer could count against a label that is this same answer. The bound rules this out even if
+    all models give the answer. It is at least `_BOUNDS[0]`.
 
     Args:
         possible: number of possible answers to the question.
@@ -456,12 +472,16 @@ def _least_accuracy(possible: float, models: int) -> float:
     return max(agreeing / (agreeing + all_), _BOUNDS[0])
 
 
-def _sums(
+def _sparse_sums(
     values: Numbers | Floats, rows: Numbers, columns: Numbers, shape: tuple[int, int]
 ) -> csr_array:
-    """Return a sparse matrix of the given shape; values with the same row and column are added up.
+    """Add up values by row and column, and return the sums as a sparse matrix.
 
-    `rows` and `columns` have one index for each of `values`.
+    Args:
+        values: the values to add up.
+        rows: for each value, the index of its row.
+        columns: for each value, the index of its column.
+        shape: numbers of rows and columns of the matrix.
     """
     return csr_array((values.astype(float), (rows, columns)), shape)
 

@@ -110,9 +110,9 @@ def _measured(audit: Audit) -> Iterator[Line]:
         changed = audit.prompts.filter(
             pl.col("change") == "changed", ~pl.col("is_verified")
         ).height
-        text += f"; replacing {changed} others by proposals makes {_span(gain)} more of them right"
+        text += f"; replacing {changed} others by proposals makes {_gain_text(gain)} more of them right"
     else:
-        text += f"; replacing others by proposals is not surely a gain ({_span(gain)} more right ones), so none is"
+        text += f"; replacing others by proposals is not surely a gain ({_gain_text(gain)} more right ones), so none is"
     yield _line("Verified", text)
 
 
@@ -125,7 +125,7 @@ def _count_range(values: pl.Series, name: str) -> str:
     return f"{least}{'' if least == most else f' to {most}'} {name}{'s' * bool(most != 1)}"
 
 
-def _span(gain: Cell) -> str:
+def _gain_text(gain: Cell) -> str:
     """Return a gain and its interval as text, rounded to whole numbers, such as ``+12 (+3 to +20)``."""
     mean, low, high = (
         f"{round(value) + 0:+}" for value in (gain.number, gain.low, gain.high)
@@ -168,13 +168,14 @@ def queue(audit: Audit, size: int) -> Table:
 
 
 def _tie_note(ties: Sequence[tuple[int, int]], size: int) -> Iterator[Line | str]:
-    """Yield a sentence on rows that are equally doubtful and so in random order, and then an empty line.
+    """Yield a sentence on the shown rows that are equally doubtful, and then an empty line.
 
-    If there are no such rows among those that are shown, nothing is yielded.
+    The order of such rows is random. If there are none, nothing is yielded.
 
     Args:
         ties: first and last rank of each group of equally doubtful rows.
-        size: number of rows that are shown. The sentence names the first groups that begin among them, at most `_TIES`.
+        size: number of shown rows; they have the ranks 1 to `size`. The sentence names the groups that begin among
+            them, at most the first `_TIES`.
     """
     groups = [f"{first:,} to {last:,}" for first, last in ties if first <= size]
     if groups:
@@ -198,7 +199,7 @@ def _queue_texts(prompts: pl.DataFrame, *, has_chances: bool) -> dict[str, list[
         "label": prompts["given_label"].replace(NEVER_REWARDED, "unknown"),
         "answered instead": prompts["answers"],
         "label given": (f"{count} of {of}" for count, of in counts),
-        **({"wrong": map(_sure, prompts["confidence"])} if has_chances else {}),
+        **({"wrong": map(_chance_text, prompts["confidence"])} if has_chances else {}),
         "status": prompts["status"],
     }
     return {head: list(map(one_line, column)) for head, column in columns.items()}
@@ -234,15 +235,18 @@ def _cut(text: str, width: int, *, is_end: bool) -> str:
     )
 
 
-def _sure(chance: float | None) -> str:
-    """Return a chance with two digits; near 1 and 0 it reads ``>.99`` and ``<.01``, and None becomes an empty text."""
+def _chance_text(chance: float | None) -> str:
+    """Return a chance as text with two decimals: ``>.99`` above 0.995, ``<.01`` below 0.005, and empty for None."""
     if chance is None:
         return ""
     return ">.99" if chance > 0.995 else "<.01" if chance < 0.005 else f"{chance:.2f}"
 
 
 def stored(audit: Audit) -> pl.DataFrame:
-    """Return the audit's verdicts as they are stored: without log odds, and with the questions if they are known."""
+    """Return the audit's verdicts in the form in which they are written to a file, one row per prompt.
+
+    The column ``log_odds`` is left out. If any questions are known, a column ``question`` is added, null where unknown.
+    """
     # Uncalibrated log odds look like chances, and are far too bold for that.
     table = audit.prompts.drop("log_odds")
     if not audit.questions:
@@ -252,7 +256,7 @@ def stored(audit: Audit) -> pl.DataFrame:
 
 
 def write_table(table: pl.DataFrame, target: Path) -> bool:
-    """Write a table as CSV if the name of the target ends in ``.csv``, else as Parquet.
+    """Write a table to the file `target`: as CSV if its name ends in ``.csv``, else as Parquet.
 
     Returns:
         False if the file was there already with the same bytes, else True.

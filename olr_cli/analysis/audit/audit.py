@@ -40,7 +40,7 @@ SETTABLE = ("data.extractor", "data.columns", "data.decimal_comma", "data.encodi
 
 @dataclass(frozen=True)
 class Audit:
-    """Result of an audit: a verdict on each given label of a history, based on the models' answers."""
+    """Result of `audit`: a verdict on each given label of a history, based on the models' answers."""
 
     source: Path
     labels: Mapping[str, int]
@@ -159,8 +159,8 @@ def audit_history(
 def data_reading(history: RolloutHistory) -> Reading:
     """Return the settings for reading other files with prompts of this history, such as files of verified labels.
 
-    The settings are those of the history's own data, but without a system prompt. If a file has none of the columns
-    that `data.columns` names, it is read by the standard names of columns.
+    They are the settings of the history's own data, with two changes. No system prompt is added. If a file has none of
+    the columns that the recipe's `data.columns` names, its columns are found by their standard names.
     """
     return replace(recipe_reading(history.recipe), are_optional=True, system_prompt=None)
 
@@ -182,6 +182,10 @@ def audit(
         verified: files of labels that people have verified, in addition to those that the run's `data.verified` names.
         in_data: ids of the prompts in the data set. The audit proposes changes to the labels of these prompts alone.
             With None it proposes them for all prompts.
+
+    Raises:
+        UserError: no rollout answers the original wording of a prompt, a file of verified labels has no prompt of the
+            history, or two such files disagree.
     """
     manifest = read_manifest(history.source) if history.is_run else None
     counted = tally(history, judge)
@@ -195,7 +199,7 @@ def audit(
     }
     prompts = [history.prompts[name] for name in counted.prompt_ids]
     contradicted = contradictions(history, judge)
-    answers, drawn, sources = _verified(verified, prompts, data_reading(history))
+    answers, drawn, sources = _verified_labels(verified, prompts, data_reading(history))
     # A prompt may be in both: the run's own verified label wins, and the prompt stays out of the calibration.
     answers = {name: answer for name, answer in answers.items() if name not in trained}
     compared = (drawn, prompts, counted.labels, judge)
@@ -282,10 +286,10 @@ def _run_notes(
         yield "Active noise draws a noisy label at every visit: those of the last visit are audited."
 
 
-def _verified(
+def _verified_labels(
     files: Sequence[Path], prompts: Sequence[Prompt], reading: Reading
 ) -> tuple[dict[str, str | None], set[str], list[str]]:
-    """Read the labels of these prompts that people have verified.
+    """Read files of labels that people have verified, and return what they say about these prompts.
 
     Returns:
         prompt_id -> the true answer, or None if it is only known that the label is wrong.
@@ -331,10 +335,14 @@ def _agree(before: str | None, answer: str | None) -> bool:
 def _warnings(
     is_labelled: Bools, verified: Verified | None, model: AnnotatorModel
 ) -> Iterator[str]:
-    """Yield a warning if no prompt has a label, and one if labels are wrongly marked as a random draw.
+    """Yield a warning if no prompt has a label, and one if the labels marked as a random draw are none.
 
-    Marks are taken to be wrong if the marked labels are in more or less doubt than chance allows
-    (`calibration.is_no_random_draw`). `is_labelled` is (P,) whether the prompt has a label.
+    They are no random draw if they are in more or less doubt than chance allows (`calibration.is_no_random_draw`).
+
+    Args:
+        is_labelled: (P,) whether the prompt has a label.
+        verified: the verified labels, with the marks; None if there are none.
+        model: the fitted annotator model, which says how doubtful each label is.
     """
     if not is_labelled.any():
         yield "no prompt has a label, so there is no queue; name the data set with the labels"
@@ -348,16 +356,16 @@ def _warnings(
 def _queue_quality(
     history: RolloutHistory, table: pl.DataFrame, judge: Judge
 ) -> dict[str, float | None] | None:
-    """Measure by stored true answers how well the audit's order of the labels finds wrong ones.
+    """Measure how well the audit ranks wrong labels before right ones, by the stored true answers.
 
-    The audit itself has not used these answers. Only ranked labels whose true answer is known count. `table` has the
+    The audit itself has not used these answers. Only ranked labels whose true answer is stored count. `table` has the
     verdicts, the most doubtful label first.
 
     Returns:
-        None if no true answer is known. Otherwise numbers by name. ``labels`` is the number of labels, and ``wrong``
-            that of wrong labels. ``first_10``, ``first_20`` and ``first_50`` are the numbers of wrong labels among the
-            first 10, 20 and 50. ``auroc`` measures how well the log odds separate wrong from right labels; it is None
-            if all labels are wrong or all right.
+        None if no true answer is stored. Otherwise a dict with these keys. ``labels`` is the number of labels, and
+            ``wrong`` the number of wrong ones. ``first_10``, ``first_20`` and ``first_50`` are the numbers of wrong
+            labels among the first 10, 20 and 50. ``auroc`` measures how well the log odds separate wrong from right
+            labels; it is None if all labels are wrong or all right.
     """
     queue = table.filter(pl.col("rank").is_not_null())
     prompts = [history.prompts[prompt_id] for prompt_id in queue["prompt_id"]]

@@ -33,7 +33,10 @@ _REACH = 20.0
 
 @dataclass(frozen=True)
 class Verified:
-    """What people have verified about P prompts and their labels, and which of these were drawn at random."""
+    """What people have verified about P prompts and their labels, and which of the prompts were drawn at random for it.
+
+    `Verified.of` makes it.
+    """
 
     answers: tuple[str | None, ...]
     """(P,) the true answer; None if unknown."""
@@ -88,10 +91,10 @@ class Verified:
 def asked_truths(
     prompts: Iterable[Prompt], truths: Iterable[str | None]
 ) -> list[Gold | None]:
-    """Return each prompt's true answer in the form that a `Judge` compares with labels; None if it is unknown.
+    """Return each prompt's true answer as a `Gold`, in which form a `Judge` compares it; None if it is unknown.
 
-    A `Gold` is the true answer, together with whether the question asks for a percentage. `truths` has the true answer
-    to each prompt as text, or None.
+    A `Gold` also says whether the question asks for a percentage. `truths` has one true answer per prompt as text, or
+    None.
     """
     return [
         None if truth is None else prompt.asked(truth)
@@ -116,12 +119,16 @@ def is_right(
 def noise_ratio(verified: Verified, is_labelled: Bools) -> Cell | None:
     """Estimate the share of wrong labels, with a 95 % interval, from verified labels that were drawn at random.
 
-    The result is None if none was drawn at random. Labels that were verified for another reason do not represent the
-    others; they only set lower bounds on the numbers of wrong and of right labels. `is_labelled` is (P,) whether the
-    prompt has a label.
+    If none was drawn at random, the result is None. Labels that were verified for another reason are not
+    representative, so they only bound the result: at least as many labels are wrong, and at least as many right, as are
+    known to be.
 
     The interval is Jeffreys', for a finite number of labels. If the drawn labels are all wrong or all right, its ends
     are those of Brown, Cai and DasGupta (2001, "Interval Estimation for a Binomial Proportion").
+
+    Args:
+        verified: the verified labels, with the marks of the random draw.
+        is_labelled: (P,) whether the prompt has a label.
     """
     from scipy.stats import betabinom
 
@@ -148,10 +155,11 @@ def noise_ratio(verified: Verified, is_labelled: Bools) -> Cell | None:
 
 @dataclass(frozen=True)
 class Calibration:
-    """D maps from the log odds that a label is wrong to a calibrated chance.
+    """D maps, each of which turns the log odds that a label is wrong into a calibrated chance.
 
     The log odds of the annotator model are overconfident. Each map corrects them by a logistic function with an
     intercept and a slope, fitted to verified labels. The D maps are draws from the posterior of these parameters.
+    `calibrate` makes them.
     """
 
     intercepts: Floats
@@ -199,8 +207,8 @@ class Calibration:
     def gain(self, odds: Floats) -> Cell:
         """Return how many more labels are expected to be right if they are replaced, with a 95 % interval.
 
-        The answers that the models prefer replace the labels. The number is negative if more labels are spoilt than
-        corrected. `odds` are (N,) log odds that the labels are wrong.
+        Each label is replaced by the answer that the models prefer. The number is negative if this spoils more labels
+        than it corrects. `odds` are (N,) log odds that the labels are wrong.
         """
         values, sizes = np.unique(np.round(odds, 1), return_counts=True)
         generator = _random("audit gain")

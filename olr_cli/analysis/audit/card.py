@@ -31,9 +31,9 @@ def write_card(
         file: the file to write.
         audit: the result of the audit.
         data: the data set before the export.
-        answer: the audit's output, whose summary and notes the card repeats.
+        answer: the audit's output. The card repeats its summary and notes.
         choice: which rows are exported.
-        command: the command that exports the rows, which the card shows.
+        command: the `olr audit` command that exports the rows. The card shows it.
     """
     rows = rows_of(audit, data, choice)
     kept = {*choice.keeps(rows)}

@@ -29,8 +29,9 @@ def with_labels_of(
     Args:
         history: the history.
         data: the data set that the rollouts were made on.
-        are_for_rewards: whether the rewards are to be audited. In this case no rollouts are copied. If rows with the
-            same question have different labels, a reward may be for any of them, so the rewards there are left out.
+        are_for_rewards: whether the rewards are to be audited. If so, no rollouts are copied. If rows that ask the same
+            question have different labels, it is unknown which label a reward is for, so rewards on this question are
+            left out.
 
     Raises:
         UserError: no prompt matches, or a prompt's known label differs from the data set's.
@@ -41,7 +42,7 @@ def with_labels_of(
     if is_by_text:
         history = _with_ids_of(history, data)
     if not are_for_rewards:
-        history = _with_repeated(history, data)
+        history = _copied_to_repeats(history, data)
     elif is_by_text and not history.knows_labels:
         in_data, notes = _without_ambiguous(data, history)
         history = replace(history, notes=[*history.notes, *notes])
@@ -60,13 +61,19 @@ def with_labels_of(
 def _with_label(
     prompt: Prompt, in_data: Prompt, history: RolloutHistory, data: PromptSet
 ) -> Prompt:
-    """Return a prompt of the history, completed by the same prompt in the data set (`in_data`).
+    """Return a prompt of the history, with what the data set knows about it.
 
-    If the prompt's label is unknown, the result is `in_data`. Otherwise the result is the prompt with the messages of
-    `in_data`.
+    If the prompt's label is unknown, the result is `in_data`. Otherwise the prompt keeps its label and gets the
+    messages of `in_data`.
+
+    Args:
+        prompt: the prompt in the history.
+        in_data: the same prompt in the data set.
+        history: the history; it says whether its labels are known.
+        data: the data set, for the error.
 
     Raises:
-        UserError: both prompts have a label, and the two labels differ.
+        UserError: both labels are known, and they differ.
     """
     label, data_label = prompt.given_label, in_data.given_label
     if label is None or not history.knows_labels:
@@ -83,10 +90,10 @@ def _with_label(
 def _without_ambiguous(
     data: PromptSet, history: RolloutHistory
 ) -> tuple[dict[str, Prompt], list[str]]:
-    """Return the prompts of a data set, with the sentinel, which no answer matches, in place of ambiguous labels.
+    """Return the prompts of a data set, with the sentinel as the label of every prompt whose label is ambiguous.
 
-    A label is ambiguous if another row with the same question has a different label. Only questions in the history are
-    checked. The history's prompts must already have the ids of the data set.
+    No answer matches the sentinel. A label is ambiguous if another row with the same question has a different label.
+    Only questions in the history are checked. The history's prompts must already have the ids of the data set.
 
     Returns:
         prompt_id -> prompt.
@@ -106,11 +113,11 @@ def _without_ambiguous(
     return prompts, [note] if unclear else []
 
 
-def _with_repeated(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
+def _copied_to_repeats(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
     """Copy a log's rollouts to all rows of the data set that ask the same question, and return the new history.
 
-    Such rows may have different labels, but a log without ids gives all answers to the first of them. The history of a
-    run is returned unchanged, since a run samples every row separately.
+    Such rows may have different labels. A log without ids cannot tell them apart, so `_with_ids_of` has assigned all
+    rollouts to the first of them. The history of a run is returned unchanged, since a run samples every row separately.
     """
     first_ids, candidates = dict[str, str](), list[tuple[str, Prompt]]()
     # A run samples repeated rows separately, so it has answers of their own.

@@ -38,12 +38,11 @@ def evaluations_among(
 
     Args:
         places: folders and files.
-        columns: the columns that a command was given; only logs have some.
-        benchmark: the benchmark that a command was given; only evaluations have one.
+        columns: the command's option for the columns of logs. It must not be given for evaluations.
+        benchmark: the command's option for the benchmark of evaluations. It must not be given for anything else.
 
     Raises:
-        UserError: some places hold evaluations, and others something else; or `columns` are given for evaluations, or
-            a `benchmark` for something else.
+        UserError: some places hold evaluations, and others something else; or an option is given that must not be.
     """
     at_places = {
         place: evaluation_folders(place)
@@ -88,13 +87,16 @@ def evaluations_history(
         benchmark: name of the benchmark; None for the only one that is finished.
         settings: texts ``KEY=VALUE`` for the recipe by which the history is read.
         keeps_responses: whether the steps include the responses.
+
+    Raises:
+        UserError: the benchmark is not finished; or none is named, and not exactly one is finished.
     """
     source = common_place([store.folder for store in stores])
     finished = {store.folder: store.finished() for store in stores}
     name = _benchmark(source, finished, benchmark)
     all_asked = {it: it.record() for it in stores if name in finished[it.folder]}
     asked, under_keys = _under_one_key(all_asked, name)
-    rows = _votes(asked, name, ["response"] * keeps_responses)
+    rows = _graded_samples(asked, name, ["response"] * keeps_responses)
     # Evaluations with the same digest have the same problems, so reading the questions of one is enough.
     by_digest = {
         record.benchmarks[name].problems_digest: (store, record.benchmarks[name])
@@ -150,13 +152,12 @@ def _under_one_key(
     return {it: record for it, record in asked.items() if it not in verified}, verified
 
 
-def _votes(
+def _graded_samples(
     asked: Mapping[EvaluationStore, EvaluationRecord], name: str, more: Sequence[str]
 ) -> pl.DataFrame:
-    """Return the samples of the benchmark `name` in several evaluations, one row per sample.
+    """Return the samples of one benchmark in several evaluations, one row per sample, in the columns of a log.
 
-    The columns are those of a log. The benchmark's key (reference answer) is in ``given_label``. The n-th evaluation of
-    a model is its visit n.
+    The benchmark's key (reference answer) is in ``given_label``. The n-th evaluation of a model is its visit n.
 
     Args:
         asked: evaluation -> its record.

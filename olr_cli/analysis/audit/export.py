@@ -145,11 +145,14 @@ class Choice:
         return [index for index, row in enumerate(rows) if self._keeps(row)]
 
     def _keeps(self, row: Row | None) -> bool:
-        """Return whether the options `drop`, `only` and `pass_rate` all let a row stay.
+        """Return whether a row stays under the options `drop`, `only` and `pass_rate`.
 
-        A row whose label is repaired is never dropped, and its pass rate is that of the new label. A label that people
-        found wrong without giving the true answer does not count as repaired. A row without rollouts has no pass rate,
-        so any `pass_rate` leaves it out.
+        - `drop` removes rows of these statuses, except rows whose label is repaired.
+        - `only` removes rows of all other statuses.
+        - `pass_rate` removes rows with a pass rate outside the range, and rows without rollouts, which have none. If
+          the label is repaired, the pass rate is that of the new label.
+
+        A label that people found wrong without giving the true answer does not count as repaired.
 
         `row` is the audit's verdict; None for a row without rollouts.
         """
@@ -177,14 +180,14 @@ class Choice:
 
 
 def unrepaired_note(audit: Audit, choice: Choice) -> str | None:
-    """Return a sentence on why a repair leaves unverified labels as they are.
+    """Return a sentence on why the export repairs no unverified labels; None if it does, or if no repair is asked for.
 
     A repair replaces unverified labels by proposals, the answers that the models prefer. It does so only if verified
-    labels show that this is a gain. If they show it, or if no repair is asked for, the result is None.
+    labels show that more labels are right then.
 
     Raises:
-        UserError: a repair is asked for, no label changes, none is added, and the data set has every prompt without a
-            label.
+        UserError: a repair is asked for but would change and add no label. It is no error if there are prompts without
+            a label that are not in the data set.
     """
     if not choice.repair:
         return None
@@ -285,11 +288,12 @@ def _of_log(history: RolloutHistory) -> PromptSet:
 def export(
     audit: Audit, data: PromptSet, target: Path, judge: Judge, choice: Choice
 ) -> tuple[File, int]:
-    """Write the rows of a data set that `choice` keeps, with their labels after the audit.
+    """Write the rows of a data set that `choice` keeps, with their labels after the audit, to the file `target`.
 
-    A CSV file keeps its own columns; .parquet and .jsonl are in the interchange format. Rows for people to check have
-    the true answer as label if it is verified. If a label changes, the row's ``noise_type`` is updated. A label that
-    active noise drew anew at every visit is replaced by the audited label, which then stays the same.
+    A CSV file keeps its own columns; .parquet and .jsonl are in the interchange format. If people are to check the
+    rows, a row has the true answer as its label if that is verified. If a label changes, the row's ``noise_type`` is
+    updated. Active noise drew a new noisy label at every visit; the file has the audited one, which stays the same from
+    then on.
 
     Returns:
         The file.
@@ -323,7 +327,7 @@ def export(
     }
     # The table of the input keeps its other columns; build it only when the file is written.
     whole = replace(data, make_table=lambda: _with_columns(data, rows, choice))
-    whole = whole.with_prompts(_marked(prompts, data.prompts, judge), facts)
+    whole = whole.with_prompts(_with_noise_types(prompts, data.prompts, judge), facts)
     with at("export"):
         is_new = write_prompts(whole.subset(chosen), target)
     return File.written(target, remark, is_new=is_new), unlabelled
@@ -332,8 +336,9 @@ def export(
 def rows_of(audit: Audit, data: PromptSet, choice: Choice) -> list[Row | None]:
     """Return the audit's verdict on each prompt of the data set, in its order; None for a prompt without rollouts.
 
-    A verdict says in ``change`` whether a repair would change the label. If `choice` repairs no labels, every verdict
-    says ``kept``, with one exception: a row for people to check whose true answer is verified.
+    The column ``change`` of a verdict says what a repair does to the label. If `choice` repairs no labels, it is
+    ``kept`` in every verdict. Only rows for people to check are an exception: if the true answer is verified, the
+    change stays as the audit found it.
     """
     by_id: dict[str, Row] = {
         row["prompt_id"]: row for row in audit.prompts.iter_rows(named=True)
@@ -368,7 +373,7 @@ def _unrepaired(row: Row, choice: Choice) -> Row:
     """Return a verdict with the change ``kept``, so that the export leaves the label as it is.
 
     There is one exception. If people are to check the row and its true answer is verified, the verdict is returned
-    unchanged, so that the export writes the true answer.
+    unchanged, and the export writes the true answer.
     """
     return row if choice.is_to_check and has_truth(row) else {**row, "change": "kept"}
 
@@ -424,7 +429,7 @@ def dropped_note(audit: Audit, choice: Choice) -> str | None:
 def has_truth(row: Row) -> bool:
     """Return whether people have verified the true answer to the prompt of this verdict.
 
-    If they only know that its label is wrong, the result is False.
+    The result is False if people only found that the label is wrong.
     """
     return bool(row["is_verified"] and row["proposal_confidence"] == 1)
 
@@ -450,11 +455,13 @@ def evidence(row: Row) -> str:
 def _relabelled(prompt: Prompt, row: Row) -> Prompt:
     """Return the prompt with its label after the audit.
 
-    If the verdict changes or adds a label, the new label is the verdict's proposal. Otherwise it is the label that was
-    audited. If no label was audited, the prompt keeps its own. If its own is the sentinel, which no answer matches, its
-    noise type becomes ``inactive``, so that no noisy label is drawn for it any more.
+    - If the verdict changes or adds a label, the new label is the verdict's proposal.
+    - Otherwise it is the label that was audited.
+    - If no label was audited, the prompt keeps its own.
 
-    `_marked` updates the noise types of all other prompts.
+    In the last case the prompt's own label may be the sentinel, a label that no answer matches. Its noise type then
+    becomes ``inactive``: no noisy label is drawn for the prompt any more. `_with_noise_types` updates the noise types
+    of all other prompts.
     """
     label = (
         row["proposed_label"]
@@ -471,12 +478,14 @@ def _relabelled(prompt: Prompt, row: Row) -> Prompt:
     return replace(prompt, given_label=label)
 
 
-def _marked(prompts: list[Prompt], old: tuple[Prompt, ...], judge: Judge) -> list[Prompt]:
-    """Return the prompts, with noise types that fit their new labels.
+def _with_noise_types(
+    prompts: list[Prompt], old: tuple[Prompt, ...], judge: Judge
+) -> list[Prompt]:
+    """Return the prompts with noise types that fit their new labels.
 
-    The noise type changes if the label differs from that in `old` and the true answer is stored. It becomes ``clean``
-    if the new label is right, else ``active_frozen``, which stands for a wrong label that stays the same at every
-    visit.
+    A noise type changes only if the prompt's label differs from that in `old`, and its true answer is stored. It
+    becomes ``clean`` if the new label is right. Otherwise it becomes ``active_frozen``, the noise type of a wrong label
+    that stays the same at every visit.
     """
     changed = [
         after.given_label if after.given_label != before.given_label else None

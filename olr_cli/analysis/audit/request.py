@@ -57,7 +57,10 @@ from olr_cli.tables.answer import as_json
 
 @dataclass(frozen=True)
 class Request:
-    """The arguments and options of one call of `olr audit`, by name."""
+    """The arguments and options of one call of `olr audit`, by name.
+
+    The command makes it, and `carry_out` carries it out.
+    """
 
     history: Sequence[Path]
     data: str | None = None
@@ -241,11 +244,11 @@ def _with_verifier(
     found: RewardAudit,
     answer: Answer,
 ) -> Answer:
-    """Extend the output of an audit of rewards by the `verifier` section of a recipe, with the measured errors.
+    """Add the measured errors of the verifier to the output of an audit of rewards.
 
-    If `target` is `PRINTED`, the output prints this section alone, so that it can be pasted into a recipe. Otherwise a
-    recipe is written to the file `target`, which trains once with this verifier and once without it. The output then
-    proposes the command that trains the recipe.
+    They are added as the `verifier` section of a recipe. If `target` is `PRINTED`, the output prints this section
+    alone, so that it can be pasted into a recipe. Otherwise a recipe is written to the file `target`. This recipe
+    trains once with the measured verifier and once without it, and the output proposes the command that starts it.
 
     Args:
         request: the call of `olr audit`.
@@ -286,8 +289,8 @@ def _of_labels(
 ) -> tuple[Answer, Audit]:
     """Audit the labels and return the command's output and the audit.
 
-    If they are requested, the export with its card and the HTML page are written. `named` is the data set that the user
-    named, or None.
+    If the user asked for them, this also writes the export with its card, and the HTML page. `named` is the data set of
+    the option ``--data``; None without that option.
     """
     # Steps are read once, by the audit; `Sampled` keeps a few responses for the page as they pass.
     sampled = Sampled(source.steps)
@@ -380,11 +383,13 @@ def _next(request: Request, result: Audit) -> dict[str, str]:
 
 
 def _next_of_evaluations(request: Request, source: RolloutHistory) -> dict[str, str]:
-    """Return the command to run after the audit of a benchmark: command -> its purpose.
+    """Return the command to propose after the audit of a benchmark: command -> its purpose.
 
-    After an export for training, the command evaluates a model on the exported problems. Otherwise, if the user named
-    one evaluation and one file of verified keys (reference answers), the command grades the evaluation again by these
-    keys. In all other cases, and for a history that was not made from evaluations, the dict is empty.
+    - After an export for training, the command evaluates a model on the exported problems.
+    - Without such an export, if the user named one path and one file of verified keys (reference answers), the command
+      grades the evaluation at the path again by these keys.
+
+    If neither holds, the dict is empty. It is also empty if the history was not made from evaluations.
     """
     if not is_of_evaluations(source):
         return {}
@@ -425,21 +430,21 @@ def training_command(audit: Audit, export: Path, settings: Sequence[str]) -> str
     if export.suffix not in CSV:
         settings = [it for it in settings if not it.strip().startswith("data.columns")]
     if audit.policy_was_training is None:
-        return _from_scratch("MODEL", [f"data.train={export}", *settings])
+        return _by_bundled_recipe("MODEL", [f"data.train={export}", *settings])
     recipe = read_recipe(audit.source)
     if isinstance(recipe.engine, ExternalEngine):
         return None
-    data = [f"data.train={export}", *settings, *_read_as(recipe.data, export)]
+    data = [f"data.train={export}", *settings, *_reading_settings(recipe.data, export)]
     if audit.policy_was_training:
         return _by_own_recipe(audit.source, recipe, data)
     if recipe.data.extractor is not None and not settings:
         data.append(f"data.extractor={recipe.data.extractor}")
     # A served model has a URL and no path that training could load.
     is_served = read_manifest(audit.source).get("url") is not None
-    return _from_scratch("MODEL" if is_served else recipe.model.path, data)
+    return _by_bundled_recipe("MODEL" if is_served else recipe.model.path, data)
 
 
-def _read_as(data: DataSection, export: Path) -> list[str]:
+def _reading_settings(data: DataSection, export: Path) -> list[str]:
     """Return the settings (``KEY=VALUE``) for reading an exported file; `data` says how the original was read."""
     # Only CSV keeps the columns of the data set; other formats have the columns of the interchange format.
     columns = (
@@ -449,10 +454,10 @@ def _read_as(data: DataSection, export: Path) -> list[str]:
     return [*settings, *["data.decimal_comma=true"] * data.decimal_comma]
 
 
-def _from_scratch(policy: str, data: Sequence[str]) -> str:
-    """Return the command that trains a policy by a recipe that comes with olr.
+def _by_bundled_recipe(policy: str, data: Sequence[str]) -> str:
+    """Return the `olr train` command that trains a policy by a recipe that comes with olr.
 
-    `policy` is the path of the model, and `data` has the settings (``KEY=VALUE``) that name the data.
+    `policy` is the path of the model. `data` has the settings (``KEY=VALUE``) that name the data.
     """
     settings, recipe = [f"model.path={policy}"], "own-data"
     # `own-data` has no noise section; the toys' recipe injects noise, which audited data must not get.
@@ -462,10 +467,10 @@ def _from_scratch(policy: str, data: Sequence[str]) -> str:
 
 
 def _by_own_recipe(run: Path, recipe: Recipe, data: Sequence[str]) -> str:
-    """Return the command that trains on other data by a run's own recipe, without the run's noise.
+    """Return the `olr train` command that trains on other data by a run's own recipe, without the run's noise.
 
     Held-out prompts that the run split off are held out again. `data` has the settings (``KEY=VALUE``) that name the
-    data.
+    other data.
     """
     held_out = run / HELD_OUT_FILE
     # Without `data.test` in its recipe the run split off and stored its held-out prompts; measure on the same ones.

@@ -55,9 +55,10 @@ _OF_GRADER = [
 
 @dataclass(frozen=True)
 class Rates:
-    """How often a verifier errs, with 95 % intervals: by not rewarding right answers, and by rewarding wrong ones.
+    """How often a verifier or grader errs, with 95 % intervals.
 
-    `youden` is Youden's J, the true minus the false positive rate; None if one of the two rates is unknown.
+    It errs by rejecting right answers (false negatives) or accepting wrong ones (false positives). `youden` is Youden's
+    J, the true minus the false positive rate; None if one of the two rates is unknown.
     """
 
     false_negative_rate: Cell
@@ -158,8 +159,8 @@ def _resampled(rows: pl.DataFrame, counted: Sequence[pl.Expr]) -> Floats:
 def _rate(errors: Floats, cases: Floats, prompts: int) -> Cell:
     """Return the share of errors among some cases, with a 95 % interval; an empty cell if there are no cases.
 
-    The interval comes from the draws of the bootstrap. If the share is 0 or 1, all draws have the same share. The
-    interval is then the exact one for as many independent cases as there are prompts.
+    The interval comes from the draws of the bootstrap. This fails if the share is 0 or 1, since all draws then agree.
+    In that case the interval is exact for independent cases, as many as there are prompts.
 
     Args:
         errors: (1 + draws,) number of cases with an error, over all prompts, then in each draw.
@@ -190,11 +191,11 @@ def by_grader(known: pl.DataFrame) -> Rates:
 
 
 def by_people(known: pl.DataFrame, people: pl.DataFrame) -> dict[str, Rates]:
-    """Return the error rates of the ``verifier`` and of the ``grader``, by people's verdicts on some answers.
+    """Return the error rates by people's verdicts on some answers, under the keys ``verifier`` and ``grader``.
 
-    A cell is a combination of reward and grader's verdict. The share of right rollouts in a cell is estimated from the
-    rollouts whose answers people have judged. If people judged none of a cell where reward and verdict agree, reward
-    and verdict are taken to be right.
+    A cell is a combination of reward and grader's verdict. The share of right rollouts in a cell is estimated from its
+    rollouts whose answers people have judged. If people judged none of them, but reward and verdict agree in the cell,
+    the two are taken to be right.
 
     Args:
         known: rollouts with their reward (``is_rewarded``) and the grader's ``verdict``.
@@ -269,13 +270,13 @@ def _by_cell(judged: pl.DataFrame) -> tuple[Floats, Floats]:
 
 
 def _rates(right: Floats, wrong: Floats, right_prompts: int, wrong_prompts: int) -> Rates:
-    """Return the error rates of a verifier.
+    """Return the error rates of the verifier, or of the grader if the columns are in the order `_OF_GRADER`.
 
     Args:
-        right: (1 + draws, 4) numbers of right rollouts: over all prompts, then in each draw of the bootstrap. The four
-            columns are the combinations of reward and verdict in `_CELLS`.
-        wrong: (1 + draws, 4) numbers of wrong rollouts.
-        right_prompts: number of prompts behind the right rollouts, for the interval of a rate of 0 or 1.
+        right: (1 + draws, 4) numbers of rollouts with a right answer: over all prompts, then in each draw of the
+            bootstrap. The four columns are the combinations of reward and verdict in `_CELLS`.
+        wrong: (1 + draws, 4) numbers of rollouts with a wrong answer.
+        right_prompts: number of prompts behind the right rollouts. It sets the interval of a rate of 0 or 1.
         wrong_prompts: number of prompts behind the wrong rollouts.
     """
     false_negatives = _rate(right[:, ~_REWARDED].sum(1), right.sum(1), right_prompts)

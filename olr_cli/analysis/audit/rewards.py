@@ -58,7 +58,10 @@ class RatesOfVisits:
 
 @dataclass(frozen=True)
 class RewardAudit:
-    """Comparison of a history's stored rewards with the verdicts of the grader, olr's own check of answers."""
+    """How a history's stored rewards compare with the verdicts of the grader, olr's own check of answers.
+
+    `audit_rewards` makes it.
+    """
 
     source: Path
     rewards: int
@@ -126,7 +129,7 @@ def audit_rewards(
         UserError: the history has no rewards that say right or wrong, or no labels.
     """
     people = read_verdicts(verified) if verified else None
-    rows, left_out = _rows(history)
+    rows, left_out = _audited_rollouts(history)
     cases = rows.select(CASE).drop_nulls().unique(maintain_order=True)
     asked = (
         (history.prompts[name].asked(label), answer)
@@ -205,11 +208,12 @@ def _by_visit(known: pl.DataFrame) -> list[RatesOfVisits]:
     ]
 
 
-def _rows(history: RolloutHistory) -> tuple[pl.DataFrame, int]:
+def _audited_rollouts(history: RolloutHistory) -> tuple[pl.DataFrame, int]:
     """Return the rollouts that have a label and a verifier's reward, and the number of all other rollouts.
 
-    A reward that was given without asking a verifier does not count. The columns are prompt_id, visit, label, answer,
-    ``is_rewarded``, response (its end, or null if it is unknown) and ``paid``, the reward as a number.
+    Some rewards are given without asking a verifier; their rollouts are among the others. The columns are prompt_id,
+    visit, label, answer, ``is_rewarded``, response (its end, or null if it is unknown) and ``paid``, the reward as a
+    number.
 
     Raises:
         UserError: no rollout has a label and a verifier's reward.
@@ -280,10 +284,10 @@ def _rows(history: RolloutHistory) -> tuple[pl.DataFrame, int]:
 def _other_extractor(
     accepted: pl.DataFrame, history: RolloutHistory, judge: Judge
 ) -> tuple[str, float] | None:
-    """Find an extractor that reads right answers in rewarded responses where olr now reads wrong ones.
+    """Find an extractor that often reads the right answer in rewarded responses that olr now reads wrongly.
 
-    The verifier may read answers in the same way. Every extractor reads the responses anew; the best is the one that
-    most often reads a right answer.
+    If there is one, the verifier may read answers in the same way. All extractors are tried on the responses. The best
+    is the one that reads the right answer in most of them.
 
     Args:
         accepted: rewarded rollouts whose answer, as read now, is wrong.
@@ -291,7 +295,7 @@ def _other_extractor(
         judge: compares answers with labels.
 
     Returns:
-        The name of the best extractor, and the share of the responses in which it reads a right answer. None if the
+        The name of the best extractor, and the share of the responses in which it reads the right answer. None if the
             share is at most half, or if there are fewer than `_FEWEST` rows.
     """
     if len(accepted) < _FEWEST:
@@ -313,9 +317,12 @@ def _other_extractor(
 def _kind(answer: str, label: str) -> str:
     """Guess from the texts of answer and label why reward and verdict differ.
 
-    For two unequal numbers the result is ``near value`` if they differ by less than `_NEAR`, relative to the label, and
-    else ``other value``. In all other cases it is ``same text`` for equal texts, ``words or unit`` if the answer seems
-    to contain some, and else ``spelling``.
+    If both are numbers and differ, the result is ``near value`` for a difference below `_NEAR`, relative to the label,
+    and ``other value`` for a larger one. In all other cases the first of these that fits is returned:
+
+    - ``same text``: the texts are equal.
+    - ``words or unit``: the answer seems to contain words or a unit.
+    - ``spelling``: anything else.
     """
     answer_number, label_number = exact_number(answer), exact_number(label)
     if (

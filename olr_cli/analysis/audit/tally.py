@@ -25,7 +25,7 @@ _PROMPTS_AT_ONCE = 512
 
 @dataclass(frozen=True)
 class Tally:
-    """How often each model gave each answer to each of P prompts.
+    """How often each model gave each answer to each of P prompts; made by `tally`.
 
     Equivalent spellings are one answer. Answers are numbered from 0 over all prompts.
     """

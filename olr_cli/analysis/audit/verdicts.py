@@ -79,7 +79,10 @@ class _Doubt:
 
     @classmethod
     def by_votes(cls, counted: Tally, model: AnnotatorModel) -> _Doubt:
-        """Return the doubt by the votes alone. It has no chances, and replaces no label."""
+        """Return the doubt that follows from the votes alone, for an audit without verified labels.
+
+        All chances are NaN, and no label is replaced.
+        """
         unknown = np.full(len(counted), np.nan)
         # If one model gives the same answer several times at one visit, it may have made one error several times.
         is_evidence = (counted.prompts["visits"].to_numpy() > 1) | (len(counted.models) > 1)
@@ -116,11 +119,7 @@ def verdicts_of(
     judge: Judge,
     is_here: Bools,
 ) -> tuple[pl.DataFrame, Cell | None]:
-    """Return the verdicts on the labels, the most doubtful first, and the gain of the replacements.
-
-    There is one row per prompt; the top of this module describes the columns. The gain is the expected number of
-    additional right labels if unverified labels are replaced by answers that the models prefer. It is None if there are
-    no verified labels to calibrate the chances, or no replacement is worth considering.
+    """Return the verdicts on the labels, and what replacing unverified labels would gain.
 
     Args:
         prompts: P prompts.
@@ -131,6 +130,11 @@ def verdicts_of(
             None if there are none.
         judge: compares proposals with verified answers.
         is_here: (P,) whether the prompt is in the data set. Labels of other prompts are neither changed nor added.
+
+    Returns:
+        A frame with one row per prompt, the most doubtful label first; the top of this module describes the columns.
+        The gain: the expected number of additional right labels if the answers that the models prefer replace
+            unverified labels. None if no verified labels calibrate the chances, or no replacement is worth considering.
     """
     labels, is_known = counted.label_answers, known.is_known
     is_missing = labels == MISSING

@@ -62,8 +62,15 @@ def recipe_text(
 ) -> str:
     """Return a recipe with two arms, one with the verifier and one without, that trains on the data of a history.
 
-    For a run, the recipe is based on the run's own recipe, whose path is written relative to `target`, the file that
-    the text is for. Otherwise it is based on `own-data`, with the data set `data` (a path or a name).
+    For a run whose recipe olr can train, the new recipe is based on the run's own recipe. For any other history it is
+    based on the recipe `own-data`, with the data set `data` (a path or a name).
+
+    Args:
+        audit: result of the audit of the rewards.
+        section: the `verifier` section with the measured errors.
+        history: the audited history.
+        data: the data set, or None if the user named none.
+        target: the file that the text will be written to. The path of the run's own recipe is relative to its folder.
 
     Raises:
         UserError: no reward was found wrong, or the data set is unknown.

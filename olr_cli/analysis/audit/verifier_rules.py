@@ -89,9 +89,10 @@ def rounded(rate: Any) -> Decimal:
 def _errors_repeat(cases: pl.DataFrame) -> bool:
     """Return whether errors repeat: whether an answer that is misjudged once is misjudged in every rollout.
 
-    Otherwise each rollout is misjudged independently. Pairs of rollouts with the same answer tell the two apart. If
-    errors repeat, whenever the first of a pair is misjudged, the second is too. If errors are independent, this happens
-    less often. The result is True if the observed number of misjudged pairs is nearer to that for repeated errors.
+    Otherwise each rollout is misjudged independently. To tell the two apart, this counts the pairs of rollouts with the
+    same answer of which both are misjudged. If errors repeat, these are all pairs whose first rollout is misjudged. If
+    errors are independent, they are fewer. The result is True if the count is nearer to the first number than to the
+    second.
 
     In `cases`, a row is an answer to a prompt; `bad` of its `of` rollouts are misjudged.
     """
@@ -156,7 +157,10 @@ def _frequent(cases: pl.DataFrame, value: pl.Expr) -> list[str]:
     Each value has an error rate, the share of misjudged rollouts. Errors are frequent if this rate lies above the
     middle between the lowest and the highest rate of all values. Values with few prompts are left out.
 
-    Rules are learned from half of the prompts, so only cases whose column ``learns`` is true count.
+    Args:
+        cases: a row per answer to a prompt. Only rows whose column ``learns`` is true count: rules are learned from
+            half of the prompts.
+        value: the expression, such as the last digit of an answer.
     """
     rates = (
         cases.filter("learns")
@@ -173,10 +177,11 @@ def _frequent(cases: pl.DataFrame, value: pl.Expr) -> list[str]:
 
 
 def _gain(cases: pl.DataFrame, holds: pl.Expr) -> float:
-    """Return how much of the errors a rule explains: the sum of squares between the cases under it and all others.
+    """Return how much of the errors a rule explains, or 0 if the rule is not clearly supported.
 
-    The result is 0 if the error rate under the rule is not clearly higher than elsewhere, by `_LEAST` and by `_SURE`
-    standard errors. It is 0 too if there are fewer than `_FEWEST` prompts on one side.
+    The measure is the sum of squares between two sides: the cases that meet the rule's condition, and all others. A
+    rule is clearly supported if both sides have at least `_FEWEST` prompts, and the error rate under the condition is
+    higher than elsewhere by more than `_LEAST` and by more than `_SURE` standard errors.
 
     Rules are learned from half of the prompts and tested here on the other half (``learns`` is false). `holds` is the
     condition of the rule.

@@ -128,11 +128,11 @@ def write_queue(
     Args:
         history: the audited history.
         result: the audit.
-        answer: the audit's output, whose lines and notes the page repeats.
+        answer: the audit's output. The page repeats its lines and notes.
         judge: compares the answers that the models prefer with stored true answers.
         file: file of the page.
-        command: the audit's command, shown to the reader. With ``--verified`` and the file that the page exports, it
-            audits again.
+        command: the `olr audit` command of this audit. The page shows it, because a reader repeats it with
+            ``--verified`` and the file that the page exports.
         responses: a log's responses (`texts.Sampled`); None if there are none, or for a run.
 
     Returns:

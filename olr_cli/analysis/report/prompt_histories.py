@@ -50,7 +50,8 @@ _COLUMNS = (
 class PromptHistories:
     """What happened to P prompts of a run or log, as arrays for the page.
 
-    Every prompt has V entries in an array by visit, where V is the largest number of visits of any prompt.
+    `prompt_histories` makes it for a run, `histories_of_log` for a log. In an array by visit, every prompt has V
+    entries, where V is the largest number of visits of any prompt.
     """
 
     header: dict[str, Any]

@@ -67,7 +67,10 @@ _NO_QUESTIONS = "The questions are not shown: the log has no column of prompts. 
 
 @dataclass(frozen=True)
 class Labels:
-    """The prompts that the page lists, at most `MOST_PROMPTS`, with the audit's verdicts on their labels."""
+    """The prompts that the page lists, at most `MOST_PROMPTS`, with the audit's verdicts on their labels.
+
+    `audited_labels` makes it for a run, `Labels.of` from an audit.
+    """
 
     ids: Sequence[str]
     """At most `MOST_PROMPTS` ids, in natural order.
@@ -127,10 +130,9 @@ class Labels:
 
 
 def audited_labels(run: Run, verified: Path | None = None) -> Labels:
-    """Audit the labels of a run, as `olr audit RUN` does, and return the prompts that the page lists.
+    """Audit the labels of a run, as `olr audit RUN` does, and return the page's prompts with their verdicts.
 
-    The result has the audit's verdicts on their labels. If the run cannot be audited, it has the run's first prompts
-    without verdicts, and a note says why.
+    If the run cannot be audited, the result has the run's first prompts without verdicts, and a note that says why.
 
     Args:
         run: the run.
@@ -207,8 +209,8 @@ def prompt_list(
 ) -> tuple[list[Element], list[Element], list[str]]:
     """Build the page's list of prompts, for at most `MOST_RUNS` runs.
 
-    If there are more runs, the first seed of each arm comes before further seeds. `verified` is a file of labels that
-    people have verified, for the audits.
+    If there are more runs, they are chosen so that the first seed of each arm comes before second seeds. `verified` is
+    a file of labels that people have verified, for the audits.
 
     Returns:
         An ``option`` element per run, by which a reader chooses the run whose prompts are listed.

@@ -58,7 +58,7 @@ def ends(text: str, length: int) -> tuple[str, str]:
 
 
 def shortened(text: str) -> str:
-    """Return an answer or a sentence in at most `LONGEST_ANSWER` characters, with an ellipsis for the rest."""
+    """Return a text of at most `LONGEST_ANSWER` characters: a longer one is cut and ends with an ellipsis."""
     return (
         text
         if len(text) <= LONGEST_ANSWER
@@ -129,9 +129,10 @@ def _cut(text: str, length: int) -> list[Any]:
 
 
 def read_responses(run: Path, visits: pl.DataFrame) -> pl.DataFrame:
-    """Return the first responses at some visits of a run, at most `SAMPLES` of each view (wording of the prompt).
+    """Return the first responses at some visits of a run.
 
-    `visits` has the columns prompt_id, visit and step. Only one step's shard is in memory at a time.
+    At each visit, these are at most `SAMPLES` responses to each wording of the prompt (view). Only one step's shard is
+    in memory at a time. `visits` has the columns prompt_id, visit and step.
 
     Returns:
         Columns prompt_id, visit, sample, view, answer, reward, is_correct, tokens, truncated, head, tail and length,
@@ -176,7 +177,7 @@ def _with_ends(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 class Sampled:
-    """The steps of a history; while they are read, a few responses to every prompt are kept.
+    """The steps of a history. While a caller iterates over them, a few responses to every prompt are kept.
 
     Iterating yields each step unchanged.
 
@@ -225,8 +226,8 @@ def affordable(visits: pl.DataFrame, read: pl.DataFrame, budget: int) -> pl.Data
 
     Args:
         visits: visits whose responses are not read yet, with the columns prompt_id, visit and step.
-        read: the responses at other visits, from `read_responses`. They take part of the room.
-        budget: the page's room for responses, in characters.
+        read: the responses at other visits, which the page has already (`read_responses`).
+        budget: number of characters that the page has room for, in all responses together.
     """
     size = int(read.select(pl.min_horizontal("length", LONGEST).sum()).item())
     visits_read = read.n_unique(["prompt_id", "visit"])

@@ -184,7 +184,7 @@ def test_maps_of_verified_labels_give_the_chances_and_gains_that_they_always_gav
     (0.0, "<.01"),
 )
 def test_a_chance_has_two_digits_and_is_never_said_to_be_certain(chance, text):
-    assert answer._sure(chance) == text
+    assert answer._chance_text(chance) == text
 
 
 @each(
