@@ -150,11 +150,11 @@ def with_layers(path: str | Path, overrides: Iterable[str]) -> tuple[Recipe, lis
 
 
 def marked(recipe: Recipe, layers: Sequence[Layer]) -> Recipe:
-    """Return a copy of the recipe in which keys are marked if they run code that only a stored recipe names.
+    """Return a copy of the recipe that marks each key whose code only a stored recipe names, not the user.
 
-    Code is a function from outside olr, or code that comes with a model. A stored recipe lies in the folder of a run
-    and may be a stranger's. `Recipe.require_named` therefore refuses to run the code of marked keys. A key is not
-    marked if the user's own file or settings name the same code.
+    The code of a key is a function from outside olr, or code that comes with a model. A stored recipe lies in the
+    folder of a run, so a stranger may have written it. `Recipe.require_named` therefore refuses to run the code of
+    marked keys. A key is not marked if the user's own file or settings name the same code.
 
     `layers` are the layers that the recipe was merged from. Each says whether its keys come from a stored recipe.
     """

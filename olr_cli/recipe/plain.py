@@ -166,7 +166,10 @@ def _reader() -> YAML:
 
 
 def _reason(error: YAMLError) -> str:
-    """Return a parser's error on one line, with the line and column of the problem if they are known."""
+    """Return the message of a YAML parser's error without line breaks, with the place of the problem if it is known.
+
+    The place is a line and a column of the YAML text, both from 1.
+    """
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None)
     if problem is None or mark is None:

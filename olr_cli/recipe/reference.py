@@ -98,8 +98,8 @@ def key_table(prefix: str = "") -> Table:
 def _rows(key: Key) -> tuple[Row, Row]:
     """Return two table rows for a key: one with its name, values, default and meaning, and one with the meaning alone.
 
-    Printed as a document, the table has only the first row. A terminal is too narrow for the column of meanings, so it
-    shows the first row without it, and the second row below.
+    A document shows only the first row. A terminal is too narrow for the column of meanings. It shows the first row
+    without this column, and the second row below.
     """
     type_, null, _ = key["type"].partition(" or null")
     words = (

@@ -29,7 +29,7 @@ _LOGS = "logs"
 
 @dataclass(frozen=True, slots=True)
 class SweepRun:
-    """One run of a sweep: the name of its settings (`arm`), its folder below the sweep's (`place`), and its recipe.
+    """One run of a sweep, as `expand_sweep` makes it: the name of its settings, its folder, and its recipe.
 
     Runs that differ only in their seed have the same `arm`.
     """

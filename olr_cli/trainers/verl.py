@@ -51,11 +51,13 @@ _MOST_WAITING = 800
 class OlrRewardManager(RewardManagerBase):  # type: ignore[misc]
     """A reward manager for verl that rewards responses by refined labels; its settings are in `reward.reward_kwargs`.
 
+    Responses to a prompt are rewarded together, so each waits until all have arrived.
+
     | setting | meaning |
     |---|---|
     | run_dir | the directory for labels, rollouts and metrics; by default `olr/` in `trainer.default_local_dir` |
     | recipe | a recipe file, or keys of a recipe: method, seed, data.extractor …; verl sets `train` and `model` |
-    | group_timeout | seconds that responses to a prompt wait for the next one before they fail; by default 3600 |
+    | group_timeout | seconds without a new response to a prompt until its waiting responses fail; by default 3600 |
     """
 
     def __init__(
