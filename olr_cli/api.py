@@ -437,8 +437,8 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     def log(self, metrics: Mapping[str, float]) -> None:
         """Add the trainer's own metrics to those of the latest step, or to step 0 if there has been no step.
 
-        They are written to metrics.jsonl by the next step, `flush`, `state_dict` or `close`. Once a step's metrics are
-        written, further metrics for that step are dropped without an error.
+        The next step, `flush`, `state_dict` or `close` writes the metrics of the latest step to metrics.jsonl. After
+        that, no metrics can be added to this step; they are dropped without an error.
         """
         # If the latest step's line is already in the file, as after `state_dict` or a resume, these metrics are
         # dropped.
@@ -450,10 +450,10 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     # State --------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Write everything that decisions depend on to the disk, and return the run's id and step for a checkpoint.
+        """Write to the disk everything that decisions depend on, and return the run's id and step for a checkpoint.
 
-        The result is a dictionary of JSON values, for `load_state_dict`. Call this between steps, because the groups of
-        an incomplete step would be stored as a step of their own.
+        The result is a dictionary of JSON values, for `load_state_dict`. Call this between two steps. In the middle of
+        a step, it would store the groups so far as a step of their own.
         """
         self.finish_step()
         self.flush()

@@ -78,7 +78,7 @@ def source_of(place: str) -> str:
 
 
 def raised_at(error: Exception) -> str:
-    """Return an error's type and message, and the file and line of the user's code that raised it, as one text.
+    """Return an error and the place in the user's code that raised it, as in ``ValueError: bad, mine.py line 3``.
 
     The file and line are left out if they are not known.
     """

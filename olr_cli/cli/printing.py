@@ -81,7 +81,7 @@ def show(answer: Answer, shape: str = "terminal") -> None:
 
 
 def show_error(error: UserError) -> None:
-    """Print an error for a program that reads standard output, as one object on one line."""
+    """Print an error to standard output, as one JSON object on one line, for the program that reads this output."""
     fields = {"problem": error.problem, "remedy": error.remedy, "place": error.place}
     typer.echo(json.dumps({"schema": SCHEMA, "error": fields}))
 

@@ -50,8 +50,8 @@ def bundled_recipes() -> Path:
 def find_recipe(name: str | Path) -> Path:
     """Return the path of a recipe file, given its path or the name of a recipe that comes with olr.
 
-    If `name` fits both, the file with this path is returned. Raise UserError if it fits neither, or if the file's
-    ending (.csv, .tsv, .jsonl, .parquet) is one of a data set.
+    If `name` fits both, the file with this path is returned. Raise UserError if it fits neither. Also raise it if the
+    file's ending (.csv, .tsv, .jsonl, .parquet) shows that it is a data set.
     """
     path = Path(name)
     # os.path returns False for a name that is too long; pathlib raises.
@@ -242,7 +242,7 @@ def _find_base(file: Path, base: object) -> Path:
 
 
 def merged_text(file: Path) -> str:
-    """Return the text of a recipe that includes the keys of its base, so that the text needs no other file.
+    """Return a recipe as text that needs no other file, because the keys of its base are merged into it.
 
     If the file has no key ``base``, this is the file's own text. Otherwise it is the comments at the top of the file,
     followed by the merged keys of the file and its bases as YAML.

@@ -76,9 +76,9 @@ def _parse_sections(text: str) -> dict[str, Any] | None:
 def _parse_section(text: str) -> Any:
     """Return ``{section: {key: value, …}}`` for the YAML text of one section.
 
-    The text is split into its keys, so that the value of each key is cached. If it cannot be split, it is parsed as a
-    whole. Return None if a part turns out to hold several keys, or a key that another part holds too. The result is
-    shared by all callers, so they must not change it.
+    The text is split at its keys, and the value of each part is cached. If the text cannot be split, it is parsed as a
+    whole. Return None if a part holds more than one key, or if two parts have the same key. The result is shared by all
+    callers, so they must not change it.
     """
     head, *keys = _KEY.split(text)
     name = head.removesuffix(":\n")

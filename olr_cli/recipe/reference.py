@@ -306,7 +306,9 @@ def _range(value: Mapping[str, Any]) -> str:
 def _bounds(
     value: Mapping[str, Any], inclusive: Sequence[str], exclusive: Sequence[str], step: int
 ) -> list[tuple[float, bool]]:
-    """Return the lower or the upper bounds in a JSON schema of a number, as pairs (bound, whether it is excluded).
+    """Return the bounds that a JSON schema gives for a number, as pairs (bound, whether the bound itself is excluded).
+
+    A call returns either lower bounds or upper bounds, depending on the names that are passed.
 
     Args:
         value: the JSON schema of the number.

@@ -136,8 +136,8 @@ NoiseDraw = Literal["uniform", "frequency", "most_frequent"]
 class NoiseSection(Section):
     """Base class of the section `noise`: a share of the training prompts is marked and gets wrong labels.
 
-    The prompts are drawn when the run starts. If the data file already marks prompts as noisy, `ratio` must be left
-    out, and no others are drawn (R1).
+    The prompts are drawn when the run starts. If the data file already marks prompts as noisy, no further prompts are
+    drawn, and `ratio` must be left out.
     """
 
     ratio: Ratio | None = default(

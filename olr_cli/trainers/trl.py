@@ -192,10 +192,10 @@ class OlrReward(TrainerCallback, ExportableState):
         )
 
     def _text(self, prompt: Any, completion: Any, tokens: Sequence[int]) -> str:
-        """Return a completion as text, including tags of thinking, such as ``<think>``, that TRL removes.
+        """Return a completion as text, with the tags of thinking, such as ``<think>``, that TRL has left out.
 
-        TRL removes tags that are special tokens. They are restored from `tokens`, the completion's token ids. If the
-        chat template puts a tag at the end of the prompt, the text begins with this tag (R6).
+        TRL removes tags that are special tokens; here they are restored from `tokens`, the completion's token ids. If
+        the prompt ends with a tag that the chat template has put there, the text begins with this tag.
         """
         text = completion_text(completion)
         if self._tokenizer is None:
