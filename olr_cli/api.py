@@ -565,7 +565,7 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         self._write_to(RunWriter.resume(path, self.recipe), is_resumed=True)
 
     def _write_to(self, run: RunWriter, *, is_resumed: bool = False) -> RunWriter:
-        """Begin to write to `run`, whose directory this process has locked, and return it.
+        """Begin to write to `run`, whose directory is already locked, and return `run`.
 
         The stored prompts and history of the run are read, so that decisions depend on them. With `is_resumed`, the
         steps after `self._step` are removed first. If anything fails, the lock is released.

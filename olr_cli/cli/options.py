@@ -231,7 +231,7 @@ def one_file(files: Sequence[Path], option: str) -> Path | None:
 
 
 def read_columns(values: Sequence[str]) -> dict[ColumnRole, str] | None:
-    """Return the value of `--columns` for files of prompts, or None if the option is not given.
+    """Return the columns that `--columns` names in files of prompts, or None if the option is not given.
 
     The result maps a role, such as ``question``, to a column, whose name may be a dotted path.
 
@@ -247,7 +247,7 @@ def read_columns(values: Sequence[str]) -> dict[ColumnRole, str] | None:
 
 
 def read_log_columns(values: Sequence[str]) -> dict[str, str]:
-    """Return the value of `--columns` for a log of another trainer; empty if the option is not given.
+    """Return the columns that `--columns` names in a log of another trainer; empty if the option is not given.
 
     The result maps a role, such as ``response``, to a column, whose name may be a dotted path.
 

@@ -117,7 +117,10 @@ def _print_part(part: Table | Line | str, shape: str, indent: int) -> None:
 
 
 def _is_footnote(note: str, answer: Answer) -> bool:
-    """Return whether a table of the answer has this note among its footnotes, so that it is printed with the table."""
+    """Return whether a table of the answer has this note among its footnotes.
+
+    Such a note is printed with the table, and must not be printed a second time.
+    """
     return any(note in table.footnotes for table in answer.tables)
 
 

@@ -61,7 +61,10 @@ class Place(NamedTuple):
 
 
 class Storage(NamedTuple):
-    """The run: options of `olr rollouts` that choose the run directory and output, and resume or rehearse the run."""
+    """The run: options of `olr rollouts` that choose the run directory and the form of output.
+
+    Further options resume a run, or only show what would run.
+    """
 
     run_dir: Path | None = Option(
         None,

@@ -421,7 +421,8 @@ def _resolved(layers: Sequence[Layer]) -> Recipe:
 def _refusal(errors: Iterable[Any], layers: Sequence[Layer]) -> UserError:
     """Turn pydantic's errors about a recipe into one UserError, which lists up to `_MOST_PROBLEMS` of them.
 
-    The UserError names the source of the last layer that sets the first wrong key.
+    The UserError names where the first wrong key was set, such as a file. If several layers set this key, it names the
+    source of the last one.
 
     Args:
         errors: the items of ``ValidationError.errors()``.

@@ -74,8 +74,8 @@ class MethodSection(Section):
     def _refuse_other_presets(self) -> MethodSection:
         """Return the section; raise ValueError if a key has another value than the method presets for it.
 
-        With another value, it would be another method. If the preset is a number, such as the weight of a penalty, any
-        number above 0 is allowed.
+        A section with another value would describe another method. If the preset is a number, such as the weight of a
+        penalty, any number above 0 is allowed.
         """
         for key, preset in self.row.presets.items():
             value, is_number = getattr(self, key), isinstance(preset, float)

@@ -55,8 +55,8 @@ def _parse_sections(text: str) -> dict[str, Any] | None:
     """Parse YAML text one top-level key at a time; return None if this is not possible or the text has an error.
 
     The value of each part is cached, because the recipes of a sweep share most of their text. The result is a copy, so
-    callers may change it. After None, the caller parses the text as a whole. If that fails, the error names the right
-    line of the file.
+    callers may change it. If the result is None, callers parse the text as a whole. An error then names the right line
+    of the file.
     """
     head, *sections = _SECTION.split(text)
     # A document's end may come before the file's end, which only a complete parse notices.
