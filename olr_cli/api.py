@@ -124,7 +124,11 @@ _ALLOWED_KEYS: dict[str, set[str]] = {
 
 @dataclass(frozen=True, slots=True)
 class SupervisedStep:
-    """The result of one training step: a reward for each completion, and the labels that were decided."""
+    """What `OnlineLabelRefinement` decided about one step: a reward for each completion, and a label for each prompt.
+
+    If the groups of a step are passed in several calls of `supervise`, each call returns one of these for its own
+    groups.
+    """
 
     step: int
     """The number of the step, from 1."""
@@ -143,14 +147,17 @@ class SupervisedStep:
 
     @property
     def labels(self) -> tuple[LabelRecord, ...]:
-        """The decision about the label of each prompt, one record per prompt."""
+        """One record per prompt, with the decision about its label, in the order in which the prompts were passed."""
         return tuple(
             LabelRecord(*row) for row in zip(*self.decided.labels.values(), strict=True)
         )
 
     @property
     def rollouts(self) -> tuple[RolloutRecord, ...]:
-        """One record per completion, with its answer and reward, in the order of the prompts in `labels`."""
+        """One record per completion, with its answer and reward, grouped by prompt in the order of `labels`.
+
+        `rewards` may be in another order: that of the completions in the call.
+        """
         return tuple(
             RolloutRecord(*row) for row in zip(*self.decided.rollouts.values(), strict=True)
         )
@@ -262,11 +269,11 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
             prompts: texts or chats; the prompt of each completion.
             completions: texts, chats or rollouts. A `Rollout` also carries the number of tokens, whether the response
                 was truncated, and the statistics that intrinsic rewards need.
-            labels: the prompt's label in the data, or `SENTINEL` for a prompt marked as inactive or active noise. It
-                may be None if the method needs no labels.
+            labels: the prompt's label in the data. For a prompt marked as inactive or active noise, pass `SENTINEL`,
+                the text that stands for a wrong label. If the method needs no labels, the label may be None.
             prompt_ids: the prompt's id; by default it is made from the prompt's question.
-            true_answers: the prompt's true answer, or None if unknown. It serves to report accuracy. Active noise also
-                needs it: the label is drawn from answers that differ from the true answer (R3).
+            true_answers: the prompt's true answer, or None if unknown. It is used to report accuracy. Active noise also
+                needs it, to draw the label from answers that differ from the true answer.
             noise_types: the noise in the prompt's label: ``clean``, ``inactive``, ``active``, or ``active_frozen`` for
                 a wrong label that stays the same at every visit. By default it is derived from the label and the true
                 answer.
@@ -309,8 +316,7 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     ) -> SupervisedStep:
         """Decide the labels and rewards of completions that are already grouped by prompt.
 
-        To pass completions in any order, call the object itself. The rewards are in the order of the groups, and within
-        a group in the order of its completions.
+        If the completions are not grouped, call the object itself instead.
 
         Args:
             groups: each prompt once, with its completions.
@@ -318,6 +324,10 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
                 this check.
             complete: whether these are the last groups of the step. If False, the returned metrics are empty, and the
                 step is stored only by a later call with the last groups, or by `finish_step`.
+
+        Returns:
+            The decisions about these groups. Rewards are in the order of the groups, and within a group in the order of
+            its completions.
         """
         number = self._step + 1
         if step is not None and step != number:
@@ -399,13 +409,12 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
 
         Args:
             completions: texts, chats or rollouts.
-            golds: the right answers, in any form that a data file may have them in. If an item is a list of answers,
-                each of them is right.
-            data_sources: names of data sets. If the recipe has no `data.extractor`, they decide how answers are read
-                (R6). Without them, the boxed answer is read.
+            golds: the right answers, as they stand in the data. If an item is a list of answers, each of them is right.
+            data_sources: names of data sets. If the recipe has no `data.extractor`, they decide how answers are read.
+                Without them, the boxed answer is read.
             prompts: texts or chats. If a prompt asks for a percentage, its right answer also matches an answer with a
-                percent sign (R7). If a prompt ends with a tag such as ``<think>``, its completion is read as beginning
-                inside the thinking (R6).
+                percent sign. If a prompt ends with a tag such as ``<think>``, its completion is read as beginning
+                inside the thinking.
         """
         sources = [DATA_SOURCE] * len(golds) if data_sources is None else data_sources
         turns: list[tuple[Message, ...]] = [()] * len(golds)
@@ -428,8 +437,8 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     def log(self, metrics: Mapping[str, float]) -> None:
         """Add the trainer's own metrics to those of the latest step, or to step 0 if there has been no step.
 
-        They are written to metrics.jsonl by the next step, `flush`, `state_dict` or `close`. Once a step's metrics are
-        written, further metrics for that step are dropped without an error.
+        The next step, `flush`, `state_dict` or `close` writes the metrics of the latest step to metrics.jsonl. After
+        that, no metrics can be added to this step; they are dropped without an error.
         """
         # If the latest step's line is already in the file, as after `state_dict` or a resume, these metrics are
         # dropped.
@@ -441,10 +450,10 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     # State --------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Write everything that decisions depend on to the disk, and return the run's id and step for a checkpoint.
+        """Write to the disk everything that decisions depend on, and return the run's id and step for a checkpoint.
 
-        The result is a dictionary of JSON values, for `load_state_dict`. Call this between steps, because the groups of
-        an incomplete step would be stored as a step of their own.
+        The result is a dictionary of JSON values, for `load_state_dict`. Call this between two steps. In the middle of
+        a step, it would store the groups so far as a step of their own.
         """
         self.finish_step()
         self.flush()
@@ -467,8 +476,9 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     def close(self, status: Status = "finished") -> None:
         """Write what is pending, note in the manifest how the run ended (`status`), and release the run directory.
 
-        The groups of an incomplete step are stored as a step. If `status` is ``finished`` and there are verified
-        labels, log how many of them matched prompts of the run. This is a warning if some matched none.
+        The groups of an incomplete step are stored as a step. If `status` is ``finished`` and the recipe has verified
+        labels, log how many verified labels matched a prompt of the run. If some of them matched no prompt, log this as
+        a warning.
         """
         self.finish_step()
         self.flush()
@@ -488,11 +498,11 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     # The run directory --------------------------------------------------------------------------------------------
 
     def _open(self, groups: Sequence[tuple[Prompt, Sequence[Any]]]) -> RunWriter:
-        """Make the writer of the run directory at the first call; return the same writer at every later call.
+        """Return the writer of the run directory; the first call makes it.
 
-        The first step shows how many prompts a step has, and how many rollouts each prompt has. The first call puts
-        both numbers into the recipe, except those that the recipe already has. Raise UserError if the directory holds a
-        run already, or if this object was closed.
+        The first call also completes the recipe with the number of prompts in this step and of rollouts per prompt. A
+        number that the recipe already sets is kept. Raise UserError if the directory holds a run already, or if this
+        object was closed.
 
         `groups` are the groups of the step: each prompt with its completions. Only the first call reads them.
         """
@@ -555,7 +565,7 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         self._write_to(RunWriter.resume(path, self.recipe), is_resumed=True)
 
     def _write_to(self, run: RunWriter, *, is_resumed: bool = False) -> RunWriter:
-        """Begin to write to `run`, whose directory this process has locked, and return it.
+        """Begin to write to `run`, whose directory is already locked, and return `run`.
 
         The stored prompts and history of the run are read, so that decisions depend on them. With `is_resumed`, the
         steps after `self._step` are removed first. If anything fails, the lock is released.
@@ -589,11 +599,11 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         """Raise UserError if a step's groups cannot be used.
 
         A prompt must come once in a step, with at least two completions. If an earlier step had a prompt with the same
-        id, the two must be equal. Under methods that need labels, a prompt must have a given or a verified label.
+        id, the two prompts must be equal. If the method needs labels, a prompt must have a given or a verified label.
 
         Args:
             groups: each prompt with its completions.
-            marked: the same prompts in the same order, with `is_verified` set on those that have a verified label.
+            marked: the prompts of `groups` in the same order, with `is_verified` set on each that has a verified label.
         """
         names = {name for part in self._decided for name in part.labels["prompt_id"]}
         known = {} if self._run is None else self._run.prompts
@@ -684,9 +694,10 @@ def _joined(parts: Sequence[Columns]) -> Columns:
 
 
 def _rollout(completion: str | Chat | Rollout, prompt: Sequence[Message]) -> Rollout:
-    """Return a completion as a `Rollout` whose response can be read without the prompt.
+    """Return a completion as a `Rollout`; its response begins with the thinking tag, if the prompt ends with one.
 
-    If `prompt` ends with a tag such as ``<think>``, the response begins with the same tag.
+    If `prompt` ends with a tag such as ``<think>``, the completion alone would not show that it begins inside the
+    thinking. So the tag is put in front of the response.
     """
     rollout = (
         completion

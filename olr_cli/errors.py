@@ -161,7 +161,10 @@ def no_path(
 def taken(path: Path, detail: str = "", place: str = "") -> UserError:
     """Build the error for an output path that already exists.
 
-    `detail` continues the words "exists already". `place` is where the user named the path, such as an argument.
+    Args:
+        path: the path.
+        detail: text to append to "<path> exists already", such as ", with other content".
+        place: where the user named the path, such as an argument.
     """
     return UserError(f"{path} exists already{detail}", "choose another name", place)
 

@@ -86,8 +86,8 @@ def writing(target: Path) -> Iterator[None]:
 def system_problem(error: BaseException) -> str | None:
     """Return what to tell the user about an error of the disk or the operating system; None for any other error.
 
-    Examples are a full disk and too many open files. The text is ``problem; remedy``. If the system has no usable
-    temporary folder, the text is only the remedy.
+    Examples are a full disk and too many open files. The text has the form ``problem; remedy``. If the system has no
+    usable temporary folder, the text is only the remedy, because the message of the error itself names the problem.
     """
     # tempfile raises this, and torch calls tempfile when it is imported.
     if "No usable temporary directory" in str(error):
@@ -413,8 +413,12 @@ def write_new(
 def sweep(folder: Path, *, is_held: bool = False) -> None:
     """Remove temporary files that olr has left in a folder because its process was killed.
 
-    A file is removed if it is at least a minute old and its process has ended. If `is_held`, this process has locked
-    the folder, so no other process can be writing there. Then all such files are removed.
+    A file is removed if it is at least a minute old and the process that wrote it has ended.
+
+    Args:
+        folder: the folder.
+        is_held: whether this process has locked the folder, so that no other process can be writing there. All
+            temporary files of olr are then removed.
     """
     for leftover in folder.glob(".*.tmp"):
         process = leftover.name.split(".")[-2]
@@ -432,14 +436,14 @@ def sweep(folder: Path, *, is_held: bool = False) -> None:
 def require_new(
     outputs: Mapping[str, Path | None], repeatable: Collection[str] = ()
 ) -> None:
-    """Raise UserError if a command would not be able to write its outputs; call this before the command does any work.
+    """Raise UserError if a command will not be able to write its outputs; call this before the command does any work.
 
     Outputs cannot be written if a file exists already, two outputs are one file, or a folder cannot be written to.
 
     Args:
-        outputs: the command's argument -> the file that it names, or None if the user named none.
-        repeatable: the arguments whose files may exist. The command must write these files with `write_new`, which
-            checks their content.
+        outputs: name of a command's argument -> path of the file that the user gave for it, or None if none was given.
+        repeatable: names of those arguments whose files may exist. The command must write these files with `write_new`,
+            which checks their content.
     """
     argument_by_path: dict[str, str] = {}
     for name, target in outputs.items():

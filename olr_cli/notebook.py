@@ -31,15 +31,16 @@ PathName: TypeAlias = str | os.PathLike[str]
 
 
 def audit(*places: PathName, verified: Sequence[PathName] = ()) -> pl.DataFrame:
-    """Return a table of the prompts of stored rollouts, the one with the most doubtful label first (`olr audit`).
+    """Return a table of the prompts of stored rollouts, sorted by how doubtful their labels are (`olr audit`).
 
     Args:
         places: the paths of one run, several runs of `olr rollouts`, the files of one log, or several evaluations.
         verified: files of verified labels.
 
     Returns:
-        One row per prompt, with the columns of ``olr audit --out`` such as rank, prompt_id, given_label, answers (with
-        counts) and status. The column question is added; it is null if the question is unknown.
+        One row per prompt, the most doubtful label first. The columns are those of ``olr audit --out``, such as rank,
+        prompt_id, given_label, answers (with counts) and status, and a column question, which is null if the question
+        is unknown.
     """
     history = audit_history([Path(place) for place in places], [])
     with history.judge() as judge:
@@ -66,11 +67,12 @@ def replay(history: PathName, *settings: str) -> pl.DataFrame:
 def figure(name: str, *runs: PathName) -> Figure:
     """Return a figure of runs for a notebook to show (`olr analyze --figure`).
 
+    Some figures, such as dynamics, show a single arm. They raise UserError if the runs belong to several arms.
+
     Args:
         name: learning, coherence, dynamics, composition, arms, or ``over-KEY``. The last shows scores over the values
             of KEY, a key of the recipe, as in ``over-noise.ratio``.
-        runs: run directories, or folders that contain runs. Runs that differ only in their seed are one arm. Figures
-            such as dynamics have one chart per arm; they raise UserError if the runs belong to several arms.
+        runs: run directories, or folders that contain runs. Runs that differ only in their seed are one arm.
     """
     # Imported here: matplotlib is slow to import, and only this function needs it.
     from olr_cli.analysis import figures
@@ -84,9 +86,9 @@ def figure(name: str, *runs: PathName) -> Figure:
 
 
 def table(name: str, *runs: PathName) -> pl.DataFrame:
-    """Return a table of runs, with the rows of the CSV of `olr analyze --table`.
+    """Return a table about runs, with the same rows as `olr analyze --table` writes to a CSV file.
 
-    Raise UserError if there is no such table, or if the runs lack something that it needs.
+    Raise UserError if there is no such table, or if the runs lack something that the table needs.
 
     Args:
         name: arms, cost, or one of the paper's tables (noise_ratios, baselines, ablation, …).

@@ -34,10 +34,11 @@ def is_function(setting: str | None) -> bool:
 
 
 def load_function(place: str) -> Callable[..., Any]:
-    """Import and return a user's function, named ``package.module:function`` or ``file.py:function``.
+    """Import and return a user's function.
 
-    The path of a file is relative to the working folder. Raise UserError if there is no such function. Functions of the
-    standard library are refused too, because `os.system` as an extractor would execute responses.
+    `place` names the function: ``package.module:function`` or ``file.py:function``, with the file's path relative to
+    the working folder. Raise UserError if there is no such function. Functions of the standard library are refused too,
+    because `os.system` as an extractor would execute responses.
     """
     return _loaded(place, os.getcwd())
 
@@ -69,14 +70,15 @@ def _loaded(place: str, _folder: str) -> Callable[..., Any]:
 def source_of(place: str) -> str:
     """Return the source text of the whole file that defines a user's function; empty if there is no such file.
 
-    `place` names the function, as in ``file.py:function``.
+    `place` names the function, as in ``file.py:function``. The function is imported for this. Raise UserError if there
+    is no such function.
     """
     file = inspect.getsourcefile(load_function(place))
     return "" if file is None else Path(file).read_text(encoding="utf-8", errors="replace")
 
 
 def raised_at(error: Exception) -> str:
-    """Return an error's type and message, and the file and line of the user's code that raised it, as one text.
+    """Return an error and the place in the user's code that raised it, as in ``ValueError: bad, mine.py line 3``.
 
     The file and line are left out if they are not known.
     """
@@ -95,7 +97,7 @@ def running(what: str, place: str = "") -> Iterator[None]:
     """Run the block, which calls a user's code; raise any error of it as a UserError.
 
     Args:
-        what: names the user's code at the start of the error's message.
+        what: the first words of the error's message, which name the user's code: ``mine.py:read, on a response,``.
         place: where the user can fix the code's error, such as a key of the recipe.
     """
     try:

@@ -83,7 +83,9 @@ def _one_sentence() -> Iterator[None]:
 
 
 def _unknown_option(error: Any) -> str | None:
-    """Return a sentence on an unknown option, with the options that may be meant; None for any other error.
+    """Return what to tell the user about an unknown option, as one sentence; None if `error` is any other error.
+
+    The sentence suggests the options that may be meant, if there are any.
 
     Args:
         error: any exception of click or typer.
@@ -100,7 +102,10 @@ def _unknown_option(error: Any) -> str | None:
 
 
 class _Program(Group):
-    """The group of all commands of `olr`. It prints mistakes on the command line like all other errors of users."""
+    """The group of all commands of `olr`.
+
+    A mistake on the command line, such as an unknown option, is printed as one sentence, like every `UserError`.
+    """
 
     # Two places parse words: `make_context` those before the subcommand, `invoke` those of the subcommand.
     def make_context(self, *args: Any, **settings: Any) -> Any:

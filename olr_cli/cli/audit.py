@@ -13,7 +13,7 @@ from olr_cli.cli.printing import Waiting, show
 
 
 class Known(NamedTuple):
-    """More input: options of `olr audit` that describe the data set, or add verified labels or settings."""
+    """More input: options of `olr audit` that give the data set and verified labels, and say how they are read."""
 
     data: str | None = Option(
         None,

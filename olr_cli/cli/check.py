@@ -199,7 +199,7 @@ def _lines(checked: Checked) -> Iterator[Line]:
 def _next(
     checked: Checked, source: str, words: Sequence[str], export: Path | None
 ) -> dict[str, str]:
-    """Return the command that `olr check` proposes at its end, as a dictionary: command -> its purpose.
+    """Return the command that `olr check` proposes at its end, as a dictionary with one item: command -> its purpose.
 
     For a log this is `olr audit`. For a data set with rows that cannot be graded, it is `olr check --export`, unless
     such an export has just been written. Otherwise it is `olr rollouts`.
@@ -207,7 +207,7 @@ def _next(
     Args:
         checked: the findings.
         source: the data set as the user wrote it; its ending decides the format of the proposed export.
-        words: words for the proposed command: the data set or its export, and the options on how to read it.
+        words: the arguments of the proposed command: the data set or its export, and the options on how to read it.
         export: the file that `--export` has written; None if there is none.
     """
     from olr_cli.data.findings import UNUSABLE

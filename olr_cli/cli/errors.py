@@ -94,11 +94,11 @@ def _user_error(
 
 
 def _with_options(error: UserError, command: Callable[P, R]) -> UserError:
-    """Return a copy of an error that names the command's options in place of Python arguments or recipe keys.
+    """Return a copy of an error in which Python arguments and recipe keys are replaced by the command's options.
 
-    If the command has no `--set`, a recipe's key becomes the option of the same name: `data.columns` becomes
-    `--columns`. Otherwise the key stays. An example such as "as in data.columns=…" becomes words that can be typed: "as
-    in --columns …", or "as in --set data.columns=…".
+    The argument ``run_dir`` becomes ``--run-dir``. If the command has no `--set`, the recipe key `data.columns` becomes
+    `--columns`. If it has `--set`, the key stays. An example in the error, such as "as in data.columns=…", becomes
+    words that can be typed: "as in --columns …", or "as in --set data.columns=…".
     """
     # Parameters such as `set_` and `format_` end in an underscore, since Python has these names itself.
     arguments = {name.removesuffix("_") for name in inspect.signature(command).parameters}
@@ -135,11 +135,13 @@ def _words(values: Iterable[object]) -> list[str]:
 
 
 def _shard_problem(error: BaseException, values: Iterable[object]) -> str | None:
-    """Return a sentence if the error comes from a removed or damaged shard (a Parquet file of a run), else None.
+    """Return a sentence that explains an error of a removed or damaged shard; None for any other error.
+
+    A shard is a Parquet file of a run.
 
     Args:
         error: any error.
-        values: the command's arguments, among them the runs.
+        values: the values of the command's arguments. Folders among them are searched for damaged shards.
     """
     # Do not import the module for this: if nothing has imported it, no shard was read.
     if "olr_cli.runs.shards" not in sys.modules:
@@ -153,7 +155,10 @@ def _shard_problem(error: BaseException, values: Iterable[object]) -> str | None
 
 
 def _system_problem(error: BaseException) -> str | None:
-    """Return a sentence if memory ran out, a path cannot be used, or the operating system failed, else None."""
+    """Return a sentence that explains an error of memory, a path or the operating system; None for any other error.
+
+    Examples are a GPU out of memory, a folder where a file is needed, and a full disk.
+    """
     if isinstance(error, OSError) and error.filename and error.errno in _PATH_ERRORS:
         return f"{shortened(str(error.filename))}: {error.strerror}"
     if isinstance(error, OSError) and (problem := system_problem(error)):
@@ -176,15 +181,15 @@ def shown_until_stopped(
 ) -> Iterator[None]:
     """Run the block, a training or sampling run, and then end its progress display.
 
-    If the run is stopped, print how to continue it and how much of it is stored, and exit. After a first Ctrl-C, the
-    present step is finished and stored. A second Ctrl-C stops the run at once.
+    If the run is stopped, print how much of it is stored and the command that continues it, and exit. A first Ctrl-C
+    stops it after the present step is stored. A second Ctrl-C stops it at once.
 
     Args:
         progress: the display.
         path: the run directory.
         words: the command that continues the run.
-        kept_at_once: how much is stored after a second Ctrl-C, for the printed sentence: everything up to the last
-            ``checkpoint``, or up to the last ``complete step``.
+        kept_at_once: what is stored if the run stops at once: everything up to the last ``checkpoint``, or up to the
+            last ``complete step``. The text is put into the printed sentence.
 
     Raises:
         Exit: the run was stopped (see `olr_cli.runs.interrupts.exit_status`), or the engine's own process failed.

@@ -14,7 +14,7 @@ from olr_cli.cli.printing import show
 
 
 class Problems(NamedTuple):
-    """What is scored: options of `olr evaluate` on benchmarks, their problems, and checkpoints of runs."""
+    """What is scored: options of `olr evaluate` that choose benchmarks, their problems, and checkpoints of runs."""
 
     benchmarks: list[str] = Option(
         [],
@@ -39,7 +39,7 @@ class Problems(NamedTuple):
 
 
 class Draws(NamedTuple):
-    """How responses are drawn: the common options of `olr evaluate` on sampling; `More` has the others."""
+    """How responses are drawn: the common sampling options of `olr evaluate`; the class `More` has the rare ones."""
 
     protocol: str | None = Option(
         None,
@@ -71,7 +71,7 @@ class Draws(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where it runs: options of `olr evaluate` on the backend, the server and the device."""
+    """Where it runs: options of `olr evaluate` that choose the backend, the server and the device."""
 
     backend: str | None = Option(
         None,
@@ -83,7 +83,7 @@ class Place(NamedTuple):
 
 
 class Results(NamedTuple):
-    """Results: options of `olr evaluate` on grading, comparison and output."""
+    """Results: options of `olr evaluate` that say how answers are graded and what is compared, printed and written."""
 
     extractor: str | None = options.EXTRACTOR
     verified: list[Path] = options.VERIFIED_KEYS
@@ -103,7 +103,7 @@ class Results(NamedTuple):
 
 
 class Prompts(NamedTuple):
-    """More: rarely used options on the prompts, of `olr evaluate` and `olr benchmarks`."""
+    """More: rarely used options of `olr evaluate` and `olr benchmarks` that say how prompts are written."""
 
     system: str | None = Option(
         None,
@@ -119,7 +119,7 @@ class Prompts(NamedTuple):
 
 
 class More(NamedTuple):
-    """More: rarely used options of `olr evaluate` on sampling, grading and the backend."""
+    """More: rarely used options of `olr evaluate` that set sampling, grading and the backend."""
 
     top_p: float | None = Option(
         None,

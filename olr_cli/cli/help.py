@@ -9,9 +9,9 @@ from typer.core import TyperCommand, TyperGroup
 
 
 def _without_types(parameters: list[Any]) -> list[Any]:
-    """Hide the type, such as ``<bool>`` or ``<list[Path]>``, in the help of parameters, and return the parameters.
+    """Hide the type of parameters, such as ``<bool>`` or ``<list[Path]>``, in the help of a command.
 
-    An option with a metavar is left as it is.
+    The parameters are changed in place, and the same list is returned. An option that has a metavar is not changed.
     """
     for parameter in parameters:
         if parameter.metavar is None or parameter.param_type_name == "argument":

@@ -134,10 +134,10 @@ def _answer(
 
     Args:
         noisy: the prompts, each with its type of noise.
-        refused: pairs (the prompt's label, a wrong answer in the rollouts). These answers did not become labels,
-            because another grader may call them right. None if no rollouts were given.
+        refused: pairs (the prompt's label, an answer in the rollouts). Each of these answers seems wrong, but did not
+            become a label, because another grader may call it right. None if no rollouts were given.
         file: the file that was written.
-        notes: sentences on the data set.
+        notes: sentences about the data set.
     """
     from olr_cli.data.noise import counts
 
@@ -168,8 +168,8 @@ def _lines(
     Args:
         noisy: the prompts, each with its type of noise.
         counted: type of noise -> number of prompts.
-        refused: pairs (the prompt's label, a wrong answer in the rollouts). These answers did not become labels,
-            because another grader may call them right. None if no rollouts were given.
+        refused: pairs (the prompt's label, an answer in the rollouts). Each of these answers seems wrong, but did not
+            become a label, because another grader may call it right. None if no rollouts were given.
     """
     labels = f", labels in {noisy.label_column}" if noisy.label_column else ""
     yield Line("Read", f"{noisy.source}: {len(noisy)} prompts{labels}")

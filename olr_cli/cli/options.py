@@ -198,7 +198,10 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def given(*groups: Any) -> dict[str, Any]:
-    """Return name -> value for all options in some groups; a group is a named tuple of options (`grouped`)."""
+    """Return the values of all options in some groups as one dictionary: name of the option -> value.
+
+    Options that the user left out are included, with their defaults. A group is a named tuple of options (`grouped`).
+    """
     return {name: value for group in groups for name, value in group._asdict().items()}
 
 
@@ -228,7 +231,7 @@ def one_file(files: Sequence[Path], option: str) -> Path | None:
 
 
 def read_columns(values: Sequence[str]) -> dict[ColumnRole, str] | None:
-    """Return the value of `--columns` for files of prompts, or None if the option is not given.
+    """Return the columns that `--columns` names in files of prompts, or None if the option is not given.
 
     The result maps a role, such as ``question``, to a column, whose name may be a dotted path.
 
@@ -244,7 +247,7 @@ def read_columns(values: Sequence[str]) -> dict[ColumnRole, str] | None:
 
 
 def read_log_columns(values: Sequence[str]) -> dict[str, str]:
-    """Return the value of `--columns` for a log of another trainer; empty if the option is not given.
+    """Return the columns that `--columns` names in a log of another trainer; empty if the option is not given.
 
     The result maps a role, such as ``response``, to a column, whose name may be a dotted path.
 
@@ -262,10 +265,12 @@ def _columns(
 ) -> dict[str, str]:
     """Return the columns that `--columns` names, by role; empty if the option is not given.
 
+    A role says what a column holds, such as ``question``.
+
     Args:
         values: the texts of `--columns`, such as ``question=Question,answer=Answer``; the option may be repeated.
-        roles: the roles that this command knows, such as ``question``.
-        names: name of a role in other commands -> its name in this command.
+        roles: the roles that this command knows.
+        names: further names that the user may give to roles -> the names in `roles`.
         example: a value of the option, to show in an error.
 
     Raises:
@@ -295,9 +300,10 @@ def _columns(
 
 
 def _named_columns(text: str) -> dict[str, str] | None:
-    """Return the columns that a text of `--columns` names, by role; None if the text has another form.
+    """Return the columns that the value of `--columns` names, as a dictionary: role -> column.
 
-    The text is ``role=column,…`` or ``{role: column, …}``. The roles are not checked.
+    `text` must be ``role=column,…`` or ``{role: column, …}``; return None if it has another form. Whether the roles
+    exist is not checked.
     """
     from olr_cli.recipe.plain import NotPlain, parse_yaml
 

@@ -53,10 +53,12 @@ def show(answer: Answer, shape: str = "terminal") -> None:
 
     Args:
         answer: the output.
-        shape: the form in which it is printed. ``terminal`` prints everything as text. ``markdown``, ``latex`` and
-            ``csv`` print only the tables to standard output. ``json`` prints everything as one JSON object. ``event``
-            is for commands that have printed a JSON line for each event of a run: it prints everything as one more such
-            line, for the event ``finished``.
+        shape: how it is printed.
+            ``terminal``: everything as text.
+            ``markdown``, ``latex`` and ``csv``: only the tables, to standard output.
+            ``json``: everything as one JSON object.
+            ``event``: everything as the event ``finished``, a JSON object on one line. It is for commands that have
+            printed such a line for each event of a run.
     """
     if shape == "json":
         typer.echo(_json(answer))
@@ -79,7 +81,7 @@ def show(answer: Answer, shape: str = "terminal") -> None:
 
 
 def show_error(error: UserError) -> None:
-    """Print an error for a program that reads standard output, as one object on one line."""
+    """Print an error to standard output, as one JSON object on one line, for the program that reads this output."""
     fields = {"problem": error.problem, "remedy": error.remedy, "place": error.place}
     typer.echo(json.dumps({"schema": SCHEMA, "error": fields}))
 
@@ -115,7 +117,10 @@ def _print_part(part: Table | Line | str, shape: str, indent: int) -> None:
 
 
 def _is_footnote(note: str, answer: Answer) -> bool:
-    """Return whether a table of the answer has this note among its footnotes, so that it is printed with the table."""
+    """Return whether a table of the answer has this note among its footnotes.
+
+    Such a note is printed with the table, and must not be printed a second time.
+    """
     return any(note in table.footnotes for table in answer.tables)
 
 
@@ -171,9 +176,9 @@ def _print_line(line: Line, indent: int, *, err: bool = False) -> None:
 
 
 class Waiting:
-    """Shows how far a slow operation is, in sentences on standard error that come at intervals.
+    """Shows the user on standard error how far a slow operation is, by printing a sentence now and then.
 
-    In a terminal, each sentence replaces the last one.
+    In a terminal, each sentence replaces the sentence before it.
     """
 
     def __init__(self) -> None:
@@ -182,14 +187,20 @@ class Waiting:
         self._is_shown = False
 
     def done(self) -> None:
-        """Clear the sentence that a terminal shows."""
+        """Clear the last sentence from the terminal; call this when the operation is done.
+
+        If standard error is not a terminal, nothing is cleared.
+        """
         if self._is_shown and self._is_live:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
         self._is_shown = False
 
     def say(self, sentence: str) -> None:
-        """Print a sentence on the progress, without a full stop; drop it if another was printed a short while ago."""
+        """Print a sentence about the progress, followed by ``…``; `sentence` must not end in a full stop.
+
+        If the last sentence was printed only a short while ago, nothing is printed.
+        """
         now = time.monotonic()
         if now < self._next_line or sys.stderr is None:
             return

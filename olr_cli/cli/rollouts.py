@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Prompts(NamedTuple):
-    """What is asked: options of `olr rollouts` on how the prompts are read, asked and graded."""
+    """What is asked: options of `olr rollouts` that say how prompts are read, asked and graded."""
 
     limit: int | None = Option(
         None, metavar="N", min=1, help="Use only the first N prompts."
@@ -32,7 +32,7 @@ class Prompts(NamedTuple):
 
 
 class Draws(NamedTuple):
-    """How responses are drawn: options of `olr rollouts` on the number of visits and responses, and on sampling."""
+    """How responses are drawn: options of `olr rollouts` that set the number of visits and responses, and sampling."""
 
     visits: int = Option(5, metavar="N", min=1, help="Number of visits to each prompt.")
     samples: int = Option(8, metavar="K", min=2, help="Rollouts per prompt and visit.")
@@ -43,7 +43,7 @@ class Draws(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where it runs: options of `olr rollouts` on the backend, the server, the device and the size of a step."""
+    """Where it runs: options of `olr rollouts` that choose backend, server, device and the size of a step."""
 
     backend: str | None = Option(
         None,
@@ -61,7 +61,10 @@ class Place(NamedTuple):
 
 
 class Storage(NamedTuple):
-    """The run: options of `olr rollouts` on the run directory, resuming and output."""
+    """The run: options of `olr rollouts` that choose the run directory and the form of output.
+
+    Further options resume a run, or only show what would run.
+    """
 
     run_dir: Path | None = Option(
         None,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Recipes(NamedTuple):
-    """What is trained: options of `olr train` on settings of the recipe and on sweeps."""
+    """What is trained: options of `olr train` that change keys of the recipe, or train the runs of its sweep."""
 
     set_: list[str] = options.SETTINGS
     sweep: bool = Option(
@@ -47,7 +47,10 @@ class Recipes(NamedTuple):
 
 
 class Storage(NamedTuple):
-    """The run: options of `olr train` on the run directory, resuming and output."""
+    """The run: options of `olr train` that choose the run directory and the form of output.
+
+    Further options resume a run, or only show what would run.
+    """
 
     run_dir: Path | None = Option(
         None,
@@ -204,10 +207,11 @@ def _train_one(
 
     Args:
         recipe: the run's recipe.
-        path: the run directory; None: a new one, or with `resume` this recipe's unfinished run.
-        resume: continue a stored run.
-        dry_run: only show what would run.
-        as_json: print JSON lines.
+        path: the run directory. If it is None, a new directory is made; with `resume`, the unfinished run of this
+            recipe is continued instead.
+        resume: whether to continue a stored run.
+        dry_run: whether only to show what would run.
+        as_json: whether to print JSON lines.
         arm: the name of the run's arm, that is, its group of settings in a sweep; empty outside a sweep.
     """
     from olr_cli.engines.launch import engine_of, launch, unfinished_run, unused_run_path

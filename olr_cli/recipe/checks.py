@@ -108,11 +108,12 @@ def _update_warnings(train: TrainSection) -> Iterator[str]:
 
 
 def steepest_slope(visits: int) -> Fraction:
-    """Return the largest least-squares slope (R12) that pass rates can have over this number of visits.
+    """Return the largest slope that pass rates can have over this number of visits.
 
-    A visit is the rollouts of one prompt in one epoch. Its pass rate is between 0 and 1. The slope is largest if the
-    first half of the pass rates is 0 and the second half is 1; a rate in the middle has no effect. For t visits the
-    slope is then 3 t / (2 (t^2 - 1)) if t is even, and 3 / (2 t) if t is odd. Below two visits it is 0.
+    A visit is the rollouts of one prompt in one epoch. Its pass rate is between 0 and 1. The slope is that of a
+    least-squares line through the pass rates. It is largest if the first half of the pass rates is 0 and the second
+    half is 1; a rate in the middle has no effect. For t visits it is then 3 t / (2 (t^2 - 1)) if t is even, and 3 / (2
+    t) if t is odd. Below two visits it is 0.
     """
     if visits < 2:
         return Fraction(0)

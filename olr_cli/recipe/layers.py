@@ -50,8 +50,8 @@ def bundled_recipes() -> Path:
 def find_recipe(name: str | Path) -> Path:
     """Return the path of a recipe file, given its path or the name of a recipe that comes with olr.
 
-    If `name` fits both, the file with this path is returned. Raise UserError if it fits neither, or if the file's
-    ending (.csv, .tsv, .jsonl, .parquet) is one of a data set.
+    If `name` fits both, the file with this path is returned. Raise UserError if it fits neither. Also raise it if the
+    file's ending (.csv, .tsv, .jsonl, .parquet) shows that it is a data set.
     """
     path = Path(name)
     # os.path returns False for a name that is too long; pathlib raises.
@@ -150,11 +150,11 @@ def with_layers(path: str | Path, overrides: Iterable[str]) -> tuple[Recipe, lis
 
 
 def marked(recipe: Recipe, layers: Sequence[Layer]) -> Recipe:
-    """Return a copy of the recipe in which keys are marked if they run code that only a stored recipe names.
+    """Return a copy of the recipe that marks each key whose code only a stored recipe names, not the user.
 
-    Code is a function from outside olr, or code that comes with a model. A stored recipe lies in the folder of a run
-    and may be a stranger's. `Recipe.require_named` therefore refuses to run the code of marked keys. A key is not
-    marked if the user's own file or settings name the same code.
+    The code of a key is a function from outside olr, or code that comes with a model. A stored recipe lies in the
+    folder of a run, so a stranger may have written it. `Recipe.require_named` therefore refuses to run the code of
+    marked keys. A key is not marked if the user's own file or settings name the same code.
 
     `layers` are the layers that the recipe was merged from. Each says whether its keys come from a stored recipe.
     """
@@ -242,7 +242,7 @@ def _find_base(file: Path, base: object) -> Path:
 
 
 def merged_text(file: Path) -> str:
-    """Return the text of a recipe that includes the keys of its base, so that the text needs no other file.
+    """Return a recipe as text that needs no other file, because the keys of its base are merged into it.
 
     If the file has no key ``base``, this is the file's own text. Otherwise it is the comments at the top of the file,
     followed by the merged keys of the file and its bases as YAML.
@@ -421,7 +421,8 @@ def _resolved(layers: Sequence[Layer]) -> Recipe:
 def _refusal(errors: Iterable[Any], layers: Sequence[Layer]) -> UserError:
     """Turn pydantic's errors about a recipe into one UserError, which lists up to `_MOST_PROBLEMS` of them.
 
-    The UserError names the source of the last layer that sets the first wrong key.
+    The UserError names where the first wrong key was set, such as a file. If several layers set this key, it names the
+    source of the last one.
 
     Args:
         errors: the items of ``ValidationError.errors()``.

@@ -58,8 +58,9 @@ class MethodSection(Section):
     def _add_presets(cls, keys: Any) -> Any:
         """Return the section's keys, with the named method's presets for those that are not set.
 
-        A label rule of the user's own, whose name has a colon, has no presets, so its keys are returned unchanged. So
-        is anything but a dictionary. Raise pydantic's error if there is no such method.
+        The keys of a user's own label rule are returned unchanged, because such a rule has no presets. Its name has a
+        colon. A value that is not a dictionary is returned unchanged too. Raise pydantic's error if there is no such
+        method.
         """
         if not isinstance(keys, dict) or ":" in str(keys.get("name")):
             return keys
@@ -73,8 +74,8 @@ class MethodSection(Section):
     def _refuse_other_presets(self) -> MethodSection:
         """Return the section; raise ValueError if a key has another value than the method presets for it.
 
-        With another value, it would be another method. If the preset is a number, such as the weight of a penalty, any
-        number above 0 is allowed.
+        A section with another value would describe another method. If the preset is a number, such as the weight of a
+        penalty, any number above 0 is allowed.
         """
         for key, preset in self.row.presets.items():
             value, is_number = getattr(self, key), isinstance(preset, float)
@@ -117,7 +118,8 @@ class PlainMethod(MethodSection):
 class OlrMethod(MethodSection):
     """The section `method` for Online Label Refinement (Eq. effective_label, R14).
 
-    After the warm-up, the majority answer of a prompt's rollouts replaces the label if it meets all `criteria`.
+    After the warm-up, a label is replaced by the majority answer of the prompt's rollouts, if this majority meets all
+    `criteria`.
     """
 
     name: str = "olr"

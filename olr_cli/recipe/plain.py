@@ -55,8 +55,8 @@ def _parse_sections(text: str) -> dict[str, Any] | None:
     """Parse YAML text one top-level key at a time; return None if this is not possible or the text has an error.
 
     The value of each part is cached, because the recipes of a sweep share most of their text. The result is a copy, so
-    callers may change it. After None, the caller parses the text as a whole. If that fails, the error names the right
-    line of the file.
+    callers may change it. If the result is None, callers parse the text as a whole. An error then names the right line
+    of the file.
     """
     head, *sections = _SECTION.split(text)
     # A document's end may come before the file's end, which only a complete parse notices.
@@ -76,9 +76,9 @@ def _parse_sections(text: str) -> dict[str, Any] | None:
 def _parse_section(text: str) -> Any:
     """Return ``{section: {key: value, …}}`` for the YAML text of one section.
 
-    The text is split into its keys, so that the value of each key is cached. If it cannot be split, it is parsed as a
-    whole. Return None if a part turns out to hold several keys, or a key that another part holds too. The result is
-    shared by all callers, so they must not change it.
+    The text is split at its keys, and the value of each part is cached. If the text cannot be split, it is parsed as a
+    whole. Return None if a part holds more than one key, or if two parts have the same key. The result is shared by all
+    callers, so they must not change it.
     """
     head, *keys = _KEY.split(text)
     name = head.removesuffix(":\n")
@@ -166,7 +166,10 @@ def _reader() -> YAML:
 
 
 def _reason(error: YAMLError) -> str:
-    """Return a parser's error on one line, with the line and column of the problem if they are known."""
+    """Return the message of a YAML parser's error without line breaks, with the place of the problem if it is known.
+
+    The place is a line and a column of the YAML text, both from 1.
+    """
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None)
     if problem is None or mark is None:

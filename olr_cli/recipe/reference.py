@@ -98,8 +98,8 @@ def key_table(prefix: str = "") -> Table:
 def _rows(key: Key) -> tuple[Row, Row]:
     """Return two table rows for a key: one with its name, values, default and meaning, and one with the meaning alone.
 
-    Printed as a document, the table has only the first row. A terminal is too narrow for the column of meanings, so it
-    shows the first row without it, and the second row below.
+    A document shows only the first row. A terminal is too narrow for the column of meanings. It shows the first row
+    without this column, and the second row below.
     """
     type_, null, _ = key["type"].partition(" or null")
     words = (
@@ -306,7 +306,9 @@ def _range(value: Mapping[str, Any]) -> str:
 def _bounds(
     value: Mapping[str, Any], inclusive: Sequence[str], exclusive: Sequence[str], step: int
 ) -> list[tuple[float, bool]]:
-    """Return the lower or the upper bounds in a JSON schema of a number, as pairs (bound, whether it is excluded).
+    """Return the bounds that a JSON schema gives for a number, as pairs (bound, whether the bound itself is excluded).
+
+    A call returns either lower bounds or upper bounds, depending on the names that are passed.
 
     Args:
         value: the JSON schema of the number.

@@ -82,7 +82,7 @@ KINDS: dict[str, tuple[str, Mapping[str, type[Section]]]] = {
 
 
 class Recipe(Section):
-    """All settings of a run. Every setting of olr that can affect the run's result is a key in here (R18)."""
+    """All settings of a run: every setting of olr that can affect the run's result is a key in here."""
 
     name: str = default(
         "run",
@@ -142,11 +142,11 @@ class Recipe(Section):
         return self
 
     def of_strangers(self, keys: Iterable[str]) -> Recipe:
-        """Return a copy of the recipe in which `keys` are marked as set by a stored recipe alone, not by the user.
+        """Return a copy of the recipe that marks `keys` as set by a stored recipe alone, not by the user.
 
-        A stored recipe lies in the folder of a run, and may be a stranger's. `require_named` therefore refuses to run
-        the code of marked keys. Those of `keys` that name no code from outside olr are not marked. Earlier marks are
-        dropped.
+        A stored recipe lies in the folder of a run, so a stranger may have written it. `require_named` therefore
+        refuses to run the code that marked keys name. A key that names no code from outside olr gets no mark. Marks
+        that this recipe already has are not copied.
         """
         recipe = self.model_copy()
         recipe._of_strangers = frozenset(keys) & self.code().keys()
@@ -319,9 +319,11 @@ def changed_keys(old: Recipe, new: Recipe) -> list[str]:
 def refused_changes(old: Recipe, new: Recipe) -> list[str]:
     """Return the changes that forbid continuing a run with the recipe `new`; an empty list if nothing forbids it.
 
-    `old` is the run's recipe. A change is a text ``key: old value -> new value``; for `train.epochs` it goes on with
-    the reason. Fewer epochs are always refused. More epochs are allowed if the learning rate is constant and has no
-    warm-up, because then no earlier step depends on the number of epochs.
+    `old` is the run's recipe. Every change that can affect the result is refused, except a higher `train.epochs`. That
+    is allowed if the learning rate is constant and has no warm-up, because then no earlier step depends on the number
+    of epochs.
+
+    Each item is a text ``key: old value -> new value``. For `train.epochs` the reason is appended.
     """
     refused = [
         change
@@ -339,5 +341,8 @@ def refused_changes(old: Recipe, new: Recipe) -> list[str]:
 
 
 def _decides(key: str) -> bool:
-    """Return whether a dotted key can affect a run's result: neither the key nor its section is in `UNDECIDING`."""
+    """Return whether a dotted key can affect a run's result: neither the key nor its section is in `UNDECIDING`.
+
+    `UNDECIDING` has the keys that only concern names, logs, checkpoints, memory and hardware.
+    """
     return key not in UNDECIDING and key.split(".")[0] not in UNDECIDING

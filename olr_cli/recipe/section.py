@@ -45,7 +45,10 @@ def _require_few_places(number: Decimal) -> Decimal:
 
 
 def require_number(value: Any) -> Any:
-    """Return the value unchanged; raise pydantic's error for true and false, which pydantic would read as 1 and 0."""
+    """Return the value unchanged, unless it is true or false; then raise pydantic's error.
+
+    pydantic would read true and false as 1 and 0. Whether any other value is a number is left to pydantic.
+    """
     if isinstance(value, bool):
         raise PydanticCustomError(
             "truth", "Input should be a number, neither true nor false"

@@ -43,10 +43,11 @@ OTHER_ROLES: Mapping[str, ColumnRole] = {
 
 
 def _roles_by_our_names(columns: Any) -> Any:
-    """Rename roles in `columns` that have a log's name, such as ``prompt``, to ours, such as ``question``.
+    """Return the value of `data.columns` with every role under its own name, such as ``question``.
 
-    `columns` maps roles to columns (`data.columns`); a role is what a column of a data file holds. The result is a new
-    dictionary. Raise ValueError if two roles get the same name. Anything but a dictionary is returned unchanged.
+    `columns` maps roles to columns; a role says what a column holds. The user may also give a role the name that it has
+    in logs, such as ``prompt``, and this name is replaced. Raise ValueError if two roles then have the same name.
+    Anything but a dictionary is returned unchanged.
     """
     if not isinstance(columns, dict):
         return columns
@@ -135,8 +136,8 @@ NoiseDraw = Literal["uniform", "frequency", "most_frequent"]
 class NoiseSection(Section):
     """Base class of the section `noise`: a share of the training prompts is marked and gets wrong labels.
 
-    The prompts are drawn when the run starts. If the data file already marks prompts as noisy, `ratio` must be left
-    out, and no others are drawn (R1).
+    The prompts are drawn when the run starts. If the data file already marks prompts as noisy, no further prompts are
+    drawn, and `ratio` must be left out.
     """
 
     ratio: Ratio | None = default(
@@ -453,10 +454,10 @@ class OpenRlhfEngine(Section):
 
     @property
     def engines(self) -> int:
-        """The number of vLLM engines.
+        """The number of vLLM engines: `vllm_engines` if it is set.
 
-        If `vllm_engines` is not set, there is one engine without `colocate`. With `colocate`, there are as many as fit
-        on the policy's GPUs, at least one.
+        Otherwise it depends on `colocate`. If `colocate` is true, there are as many engines as fit on the policy's
+        GPUs, but at least one. If it is false, there is one.
         """
         if self.vllm_engines is not None:
             return self.vllm_engines

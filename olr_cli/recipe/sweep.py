@@ -29,9 +29,10 @@ _LOGS = "logs"
 
 @dataclass(frozen=True, slots=True)
 class SweepRun:
-    """One run of a sweep: the name of its settings (`arm`), its folder below the sweep's (`place`), and its recipe.
+    """One run of a sweep, as `expand_sweep` makes it.
 
-    Runs that differ only in their seed have the same `arm`.
+    It has the name of the run's settings (`arm`), the run's folder relative to the folder of the sweep (`place`), and
+    the run's recipe. Runs that differ only in their seed have the same `arm`.
     """
 
     arm: str

@@ -30,10 +30,10 @@ from olr_cli.trainers.grading import row_turns
 
 
 class PromptIndex:
-    """Finds the prompt of the training table to which a row from a trainer belongs.
+    """Finds the training prompt that a row from a trainer is about.
 
-    A trainer passes rows of its data to its reward function. A row is found by its id, or by its prompt if it has no
-    id.
+    A trainer passes rows of its data to its reward function. A row is found in the training data by its id, or by its
+    prompt if it has no id.
 
     Args:
         table: the training data, with the columns that `olr inject-noise` writes, or with plain columns such as
@@ -77,15 +77,18 @@ class PromptIndex:
 
     @property
     def questions(self) -> set[str]:
-        """The questions of all prompts as normalised texts; questions are the same if these texts are equal."""
+        """The questions of all prompts as normalised texts (`normal_question`).
+
+        To find out whether another prompt asks one of these questions, normalise its question too and look it up.
+        """
         return set(self._by_question)
 
     def of(self, row: Mapping[str, Any]) -> Prompt:
         """Return the prompt of the training table that belongs to a row from the trainer.
 
-        The row's `prompt_id` counts first, then its `extra_info.index`. If neither is the id of a prompt in the table,
-        the row's `prompt` counts. A prompt with exactly these messages then comes before prompts that ask the same
-        question in other words. Raise UserError if no prompt is found, or more than one.
+        It is searched for by the row's `prompt_id`, then by its `extra_info.index`, then by the exact messages in its
+        `prompt`. The last attempt is a prompt that asks the same question in other words. Raise UserError if no prompt
+        is found, or more than one.
         """
         for name in (row.get("prompt_id"), (row.get("extra_info") or {}).get("index")):
             if name is not None and str(name) in self._by_id:

@@ -66,10 +66,10 @@ def accuracy_reward(
         columns: the data set's other columns, with one value per completion.
 
     Returns:
-        One reward per completion. It is None if the right answer cannot be read; TRL then ignores it.
+        One reward per completion. If the right answer cannot be read, the reward is None, and TRL ignores this reward.
 
     Raises:
-        UserError: the data set has none of these columns, or `opened` does not open any thinking.
+        UserError: the data set has none of the columns above, or `opened` does not open any thinking.
     """
     known = ("reward_model", *LABEL_COLUMNS)
     name = next((name for name in known if columns.get(name) is not None), None)
@@ -109,9 +109,9 @@ def compute_score(
 ) -> float:
     """Reward a right answer with 1.0 and any other with 0.0, for verl's `reward.custom_reward_function`.
 
-    verl cannot leave out a reward. If the right answer cannot be read, a response therefore gets 1.0 only if its answer
-    is exactly the same text, else 0.0. Usually all responses to such a prompt then get the same reward, so GRPO learns
-    nothing from them.
+    verl cannot leave out a reward. So if `ground_truth` cannot be read as an answer, a response gets 1.0 if its answer
+    is exactly the same text as `ground_truth`, else 0.0. Usually all responses to such a prompt get the same reward, so
+    GRPO learns nothing from them.
 
     `extractor` and `opened` are set in `custom_reward_function.reward_kwargs`.
 
@@ -159,19 +159,19 @@ def _verdicts(
     prompts: Sequence[Any],
     marks: Sequence[str | None],
 ) -> list[Verdict]:
-    """Return the verdict on each completion: it is right if its answer matches any right answer of its prompt.
+    """Return the verdict on each completion, that is, whether its answer matches one of the prompt's right answers.
 
-    For the report at the end of the process (`_report`), the verdicts are counted, and some responses without a
-    readable answer are kept. Raise UserError if a tag in `marks` does not open any thinking.
+    The verdicts are counted for the report at the end of the process (`_report`). Some responses without a readable
+    answer are kept for it too. Raise UserError if a tag in `marks` does not open any thinking.
 
     Args:
         completions: texts or chats. Every other argument has one item per completion.
-        golds: the right answers of the prompt. Such a text may also be a whole solution in which the extractor finds
-            the answer, for example after ``####``.
+        golds: the right answers of the prompt. Each may also be a whole solution. The extractor then finds the answer
+            in it, for example after ``####``.
         extractors: how the answer is read from the completion.
         prompts: texts or chats.
-        marks: the tag that opens the thinking, such as ``<think>``, if the chat template puts one at the end of the
-            prompt. If the item is empty or None, the text of the prompt is searched for such a tag at its end.
+        marks: the tag, such as ``<think>``, with which the chat template opens the thinking at the end of the prompt.
+            If it is empty or None, a tag at the end of the prompt's text is used, if there is one.
     """
     for mark in {*marks} - {None, ""}:
         if not opened_by(str(mark)):

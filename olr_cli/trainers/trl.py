@@ -192,10 +192,10 @@ class OlrReward(TrainerCallback, ExportableState):
         )
 
     def _text(self, prompt: Any, completion: Any, tokens: Sequence[int]) -> str:
-        """Return a completion as text, including tags of thinking, such as ``<think>``, that TRL removes.
+        """Return a completion as text, with the tags of thinking, such as ``<think>``, that TRL has left out.
 
-        TRL removes tags that are special tokens. They are restored from `tokens`, the completion's token ids. If the
-        chat template puts a tag at the end of the prompt, the text begins with this tag (R6).
+        TRL removes tags that are special tokens; here they are restored from `tokens`, the completion's token ids. If
+        the prompt ends with a tag that the chat template has put there, the text begins with this tag.
         """
         text = completion_text(completion)
         if self._tokenizer is None:
@@ -287,11 +287,12 @@ class OlrReward(TrainerCallback, ExportableState):
             self._olr.close()
 
     def state(self) -> dict[str, Any]:
-        """Return what TRL's checkpoint stores about this object in trainer_state.json: the run's id and step.
+        """Return what TRL's checkpoint stores about this object in trainer_state.json.
 
-        They are in ``attributes.olr``, which is None without a run. TRL may train on the completions of one generation
-        in several steps or several times. If it has not finished with them, one step less is stored, because after a
-        resume TRL generates them again. See `transformers.trainer_callback.ExportableState`.
+        ``attributes.olr`` has the run's id and the number of complete steps. It is None if this process has no run. TRL
+        may train on one batch of completions in several steps, or several times. If it has not finished with a batch,
+        the step of this batch is not counted, because after a resume TRL generates the batch again. See
+        `transformers.trainer_callback.ExportableState`.
         """
         saved = None
         if self._olr is not None:
@@ -371,12 +372,12 @@ def _on_first_rank(
 ) -> tuple[list[float], dict[str, float]]:
     """Let the first rank (process) decide for all; return the rewards of this rank's samples, and the step's metrics.
 
-    If `decide` raises an error, every rank raises this error, so that no rank waits for an answer.
+    Every rank must call this, and waits for the first rank. If `decide` raises an error, every rank raises this error.
 
     Args:
         here: this rank's samples.
         decide: called on the first rank alone, with the samples of all ranks, rank by rank. It returns one reward per
-            sample, and the metrics.
+            sample, and the step's metrics by name.
     """
     import torch.distributed as dist
 

@@ -51,11 +51,13 @@ _MOST_WAITING = 800
 class OlrRewardManager(RewardManagerBase):  # type: ignore[misc]
     """A reward manager for verl that rewards responses by refined labels; its settings are in `reward.reward_kwargs`.
 
+    Responses to a prompt are rewarded together, so each waits until all have arrived.
+
     | setting | meaning |
     |---|---|
     | run_dir | the directory for labels, rollouts and metrics; by default `olr/` in `trainer.default_local_dir` |
     | recipe | a recipe file, or keys of a recipe: method, seed, data.extractor …; verl sets `train` and `model` |
-    | group_timeout | seconds that responses to a prompt wait for the next one before they fail; by default 3600 |
+    | group_timeout | seconds without a new response to a prompt until its waiting responses fail; by default 3600 |
     """
 
     def __init__(
@@ -181,9 +183,11 @@ class RewardServer:
     async def reward(self, columns: Mapping[str, Any], rollout: Rollout) -> float:
         """Return the reward of a response, once all responses to its prompt have arrived.
 
-        A response to a held-out prompt gets its reward at once. `columns` has verl's columns of the response by name.
-        They are the columns of its data row, and the ids of the group (`uid`), of the response in the group
-        (`session_id`) and of the step (`global_steps`).
+        A response to a held-out prompt gets its reward at once. Raise UserError if no decision is possible, or if the
+        other responses do not arrive in time (`_waited`).
+
+        `columns` has verl's columns of the response by name: those of its data row, the id of its group (`uid`), its
+        number in the group (`session_id`), and the number of the step (`global_steps`).
         """
         olr = self._olr
         assert olr is not None
@@ -231,8 +235,8 @@ class RewardServer:
     ) -> None:
         """Decide the label of a complete group's prompt, and hand the rewards to the calls that wait for them.
 
-        When the last group of a step has come, the step is stored. If verl has resumed from a checkpoint, the run is
-        first rolled back to the checkpoint's step. `global_step` is verl's number of the group's step.
+        The first group after a resume of verl first rolls the run back to the step of verl's checkpoint. The last group
+        of a step stores the step. `global_step` is verl's number of the group's step.
         """
         # The first group of a process that starts after step 1: verl has resumed from a checkpoint.
         if self._global_step == 0 and global_step > 1:
