@@ -527,7 +527,7 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
                 "load the state that was saved with its"
                 " checkpoint to continue it, or choose another run_dir",
             )
-        return self._write_to(RunWriter.create(path, self.recipe))
+        return self._write_to(RunWriter.create(path, self.recipe), is_resumed=False)
 
     def _resume(self, run_id: str) -> None:
         """Continue the stored run `run_id` after step `self._step`, and remove its later steps.
@@ -564,7 +564,7 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         self._verified = VerifiedLabels.for_prompts_to_come(self.recipe.data.verified)
         self._write_to(RunWriter.resume(path, self.recipe), is_resumed=True)
 
-    def _write_to(self, run: RunWriter, *, is_resumed: bool = False) -> RunWriter:
+    def _write_to(self, run: RunWriter, *, is_resumed: bool) -> RunWriter:
         """Begin to write to `run`, whose directory is already locked, and return `run`.
 
         The stored prompts and history of the run are read, so that decisions depend on them. With `is_resumed`, the

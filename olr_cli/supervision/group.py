@@ -84,17 +84,14 @@ class Group:
     def standing_label(self) -> tuple[str | None, LabelSource]:
         """The label that the visit has unless the method replaces it, and the source of that label (R15).
 
-        The first case that applies decides:
+        Methods see no prompt with a verified true answer. For others, the first case that applies decides:
 
-        - The prompt has a verified true answer: this answer and ``verified``. No method replaces it.
         - The visit has no label: None and ``none``.
         - The label is the sentinel, a text that no answer matches: the sentinel and ``sentinel``.
         - The prompt is marked as noise: the visit's noisy label and ``noisy``.
         - Otherwise: the label in the file and ``given``.
         """
         prompt = self.prompt
-        if prompt.is_verified:
-            return prompt.true_answer, "verified"
         # Active noise may change the label at every visit; otherwise it is the file's.
         label = self.noisy_label if prompt.is_marked else prompt.given_label
         if label is None:

@@ -58,6 +58,17 @@ def test_a_run_goes_on_only_with_the_text_of_the_label_rule_that_it_began_with(t
     assert "restore it, or start a new run" in sentence
 
 
+def test_an_attempt_names_what_the_file_system_refused_and_else_nothing(
+    tmp_path, monkeypatch
+):
+    for name, refused in (("plain", set()), ("limited", {"no locks", "no fsync"})):
+        monkeypatch.setattr("olr_cli.runs.writer.departures", refused)
+        with begun(tmp_path / name) as writer:
+            writer.close("finished")
+        (attempt,) = read_manifest(tmp_path / name)["attempts"]
+        assert attempt.get("file_system") == (sorted(refused) or None)
+
+
 def test_an_error_before_the_attempt_began_leaves_the_manifest_as_it_was(tmp_path):
     with begun(tmp_path) as writer:
         writer.close("finished")
