@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class Gold(NamedTuple):
-    """A label or true answer to grade with, and whether its question asks for a percentage (R7)."""
+    """A gold, which is a label or true answer that answers are compared with."""
 
     text: str
     in_percent: bool = False

@@ -14,10 +14,10 @@ PLAIN_DECIMAL = re.compile(r"-?\d+(?:\.\d{1,12})?", re.ASCII)
 
 
 def read_surely(answer: str, text: str, leaf: Leaf) -> Form:
-    """Read an answer as a `Form`, that is its meaning, and record in the form what is not sure about it.
+    """Read an answer as a `Form`, which holds its meaning, and record in the form what is uncertain about it.
 
-    `Form.guesses` holds what was guessed while reading, and `Form.others` other meanings that the text may have. An
-    answer is proved wrong only if neither leaves a doubt.
+    `Form.guesses` gets what was guessed while reading. `Form.others` gets other meanings that the text may have. An
+    answer is proved wrong only if no guess and no other meaning could make it right.
 
     Args:
         answer: the answer as it was given.

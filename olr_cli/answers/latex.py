@@ -64,10 +64,14 @@ _PLAIN_DECIMAL = re.compile(r"\d*\.\d+", re.ASCII)
 
 
 class _Prediction(ParserATNSimulator):  # type: ignore[misc]
-    """A predictor that uses ANTLR's fast SLL mode, except in the one rule (`atom_expr`) that needs full context."""
+    """ANTLR's predictor, which chooses a rule's alternative, but in a faster mode.
+
+    The fast mode (SLL) looks only at the text ahead. The grammar's rule `atom_expr` needs the rules around it as well,
+    so it keeps the slower mode with full context (LL).
+    """
 
     def adaptivePredict(self, input: Any, decision: int, outerContext: Any) -> int:
-        """Predict as ANTLR does, in its fast SLL mode or with full context, whichever the decision needs."""
+        """Set the mode for a decision of the grammar, and return the alternative that ANTLR predicts in this mode."""
         needs_context = decision in _FULL_CONTEXT
         self.predictionMode = PredictionMode.LL if needs_context else PredictionMode.SLL
         prediction: int = super().adaptivePredict(input, decision, outerContext)
@@ -111,7 +115,7 @@ _Latex2Sympy.convert_expr, _Latex2Sympy.convert_binom = _convert_and_check, _con
 
 
 class _Converter(_Latex2Sympy):  # type: ignore[misc]
-    """math-verify's converter from LaTeX to sympy, with the faster `_Prediction` and faster numbers."""
+    """math-verify's converter from LaTeX to sympy, made faster by `_Prediction` and by `parse_number`."""
 
     def create_parser(self, latex_str: str) -> Any:
         """Create math-verify's parser, and make it predict with `_Prediction`."""
@@ -123,7 +127,10 @@ class _Converter(_Latex2Sympy):  # type: ignore[misc]
         return parser
 
     def parse_number(self, text: str) -> Any:
-        """Convert a number without sympy.Number, which runs a whole parser for its argument."""
+        """Convert the text of a number to a sympy number.
+
+        Plain integers and decimals are converted without sympy.Number, which runs a whole parser for its argument.
+        """
         digits = text.replace(",", "")
         if digits.isascii() and digits.isdigit():
             return sympy.Integer(int(digits))

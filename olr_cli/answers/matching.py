@@ -47,9 +47,10 @@ Proof = Callable[[str, str], bool | None]
 
 
 def no_proof(gold: str, answer: str) -> None:
-    """Return None, which says that nothing is proved.
+    """Return None, which means that nothing is proved.
 
-    In a process without computer algebra, this function takes the place of the `Proof` that asks math-verify.
+    A `Proof` is a function that asks math-verify about two texts. In a process without computer algebra, this function
+    is passed instead.
     """
 
 
@@ -165,8 +166,8 @@ def _proof_by_algebra(gold: _Side, answer: _Side, proof: Proof) -> bool | None:
     """Return math-verify's verdict on a pair, or None if it is not asked or cannot tell.
 
     `proof` asks math-verify. It is called only if our own parser could not fully read the gold or the answer. If the
-    parser could read both, only an order or a unit is undecided, as in `2, 1` for (1, 2) or 500 g for 0.5 kg, and
-    math-verify cannot decide about these.
+    parser could read both, the open question is an order, as in `2, 1` for (1, 2), or a unit, as in 500 g for 0.5 kg.
+    math-verify cannot decide such questions.
     """
     if is_left_to_algebra(gold.form) or is_left_to_algebra(answer.form):
         return proof(gold.text, answer.text)

@@ -65,7 +65,8 @@ class NeedsAlgebra(Exception):
 def no_algebra(text: str) -> Form:
     """Raise NeedsAlgebra.
 
-    In a process without computer algebra, this function takes the place of the `Leaf`, which reads expressions.
+    A `Leaf` is a function that reads mathematical expressions. In a process without computer algebra, this function is
+    passed instead.
     """
     raise NeedsAlgebra(text)
 
@@ -73,7 +74,7 @@ def no_algebra(text: str) -> Form:
 def read(answer: str, leaf: Leaf = no_algebra) -> Form:
     """Read an answer, and return its meaning as a `Form`.
 
-    If the answer cannot be read, the form holds its text as `normal_text` returns it (R8).
+    If the answer cannot be read, the form holds its text as `normal_text` returns it.
 
     Args:
         answer: the answer as it was given.
@@ -121,9 +122,9 @@ def read_tidied(text: str, leaf: Leaf) -> Form:
 def _read(text: str, leaf: Leaf) -> Form:
     """Read an answer that `tidy` has rewritten, without a cache, and return its meaning as a `Form`.
 
-    If the answer cannot be read, the form holds its text as `normal_text` returns it. If that is because the answer
-    contradicts itself, `Form.guesses` holds `CONTRADICTION`. If a number is too large, it holds `TOO_MANY_DIGITS`.
-    `leaf` reads the mathematical expressions.
+    If the answer cannot be read, the form holds its text as `normal_text` returns it. In two cases `Form.guesses` holds
+    the reason: `CONTRADICTION` if the answer contradicts itself, and `TOO_MANY_DIGITS` if a number is too large. `leaf`
+    reads the mathematical expressions.
     """
     if len(text) <= LONGEST_READ:
         # The nesting depth at each character, whether or not the brackets pair up.
@@ -522,10 +523,11 @@ def _have_two_values(sides: Sequence[str], leaf: Leaf) -> bool:
 
 
 def _rounding(text: str, value: Fraction | None) -> Fraction:
-    """Return by how much a number, as it is written, may differ from the exact value.
+    """Return by how much a number, as it is written, may differ from the value that it stands for.
 
-    For a decimal, it is half a unit in the last place. For any other number, it is 10^-20, which only allows for the
-    error with which an expression is computed.
+    A decimal may be rounded, so for a decimal it is half a unit in the last place. Any other number is exact, but an
+    expression is computed to about 40 digits only. For these it is 10^-20, which is far above the error of the
+    computation and below any difference that counts.
 
     Args:
         text: the number as written.
@@ -668,8 +670,8 @@ def _read_set(inner: str, leaf: Leaf, *, may_nest: bool) -> Form:
     Args:
         inner: the elements, without the brackets of the set.
         leaf: function that reads the expressions in the elements.
-        may_nest: True for the brackets `{}`, which may just group, so that an element may be a set. False for `\{\}`: a
-            set of sets cannot be read.
+        may_nest: whether an element may be a set. True for the brackets `{}`, which may just group. False for `\{\}`,
+            because a set of sets cannot be read.
 
     Raises:
         Unreadable: an element is a set although `may_nest` is False, or an element cannot be read.

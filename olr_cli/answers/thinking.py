@@ -79,7 +79,7 @@ def opened_by(prompt: str) -> str:
 
 
 def with_opened(prompt: str, response: str) -> str:
-    """Put the mark that opens the thinking at the end of a prompt, such as `<think>`, before the response.
+    """Return a response with the opening mark of thinking, such as `<think>`, that its prompt ends with put in front.
 
     If the prompt does not end with such a mark, or the response already begins with it, return the response as it is.
     """
@@ -124,7 +124,10 @@ class ResponseTexts:
     def opened(self, prompts: Sequence[Sequence[int]]) -> list[str]:
         """Return the mark of thinking that each prompt ends with, such as `<think>`, or "" for a prompt without one.
 
-        Prompts are rows of token ids. The text of a response has to begin with the mark of its prompt.
+        The caller puts this mark before the text of the prompt's responses.
+
+        Args:
+            prompts: the token ids of each prompt.
         """
         return [
             opened_by(text)

@@ -47,8 +47,11 @@ class File:
     def written(cls, path: Path, text: str = "", *, is_new: bool) -> File:
         """Return the entry for a file that a command wrote with `olr_cli.files.write_new`.
 
-        `is_new` is what `write_new` returned: False if the file already existed with the same bytes. The output then
-        says that instead of `text`.
+        Args:
+            path: the file.
+            text: what follows the path in the output if the file is new.
+            is_new: what `write_new` returned. False means that the file already existed with the same bytes. The output
+                then says so instead of `text`.
         """
         return cls(path, text if is_new else " is already there with these bytes", is_new)
 

@@ -178,8 +178,8 @@ def _markdown_block(block: Block) -> str:
 def _markdown_cells(row: Row, texts: list[str], width: int) -> list[str]:
     """Return a row's texts for Markdown, one per column.
 
-    The text of a title row becomes bold and is followed by empty cells. The paper's published values become italic.
-    Other texts stay as they are. `width` is the number of columns.
+    The text of a row of kind ``title`` becomes bold and is followed by empty cells. The texts of a row of kind
+    ``published`` become italic. Other texts stay as they are. `width` is the number of columns.
     """
     if row.kind == "title":
         return [f"**{texts[0]}**", *[""] * (width - 1)]
