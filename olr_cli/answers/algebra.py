@@ -130,8 +130,9 @@ def _form(parsed: Any) -> Form:
 def _set(value: sympy.Set) -> Form:
     """Return the meaning of an evaluated sympy set as a `Form`.
 
-    Finite sets, intervals and unions become forms of the kinds "set", "interval" and "union". An open interval outside
-    a union becomes a "tuple", because both are written `(1, 2)`. Any other set is identified by its text.
+    Finite sets, intervals and unions become forms of the kinds "set", "interval" and "union", with two exceptions: a
+    set of one element becomes this element, and an open interval outside a union becomes a "tuple", because both are
+    written `(1, 2)`. Any other set becomes a form of the kind "other", with sympy's text as its label.
     """
     match value:
         case sympy.FiniteSet() | sympy.sets.sets.EmptySet():
@@ -159,8 +160,9 @@ def _set(value: sympy.Set) -> Form:
 def _expression(value: Any) -> Form:
     """Return the meaning of an evaluated expression as a `Form`.
 
-    A rational number gives the kind "number", an infinity "value", and a single letter "word". Any other expression is
-    identified by its values for fixed values of its letters. If these cannot be computed, it is identified by its text.
+    A rational number becomes a form of the kind "number", an infinity one of the kind "value", and a single letter a
+    "word". For any other expression, `_at_points` computes its values for fixed values of its letters. If they cannot
+    be computed, the kind is "other", with sympy's text as the label.
 
     Raises:
         Unreadable: the expression is undefined, as 1/0 is.
@@ -226,8 +228,9 @@ def _at_points(value: sympy.Expr) -> Form:
 def _real_values(expression: sympy.Expr, bits: int) -> list[tuple[_Point, int]]:
     """Return an expression's values at two points where it is real, or an empty list if two are not found.
 
-    The first eight points are tried in order. An expression without letters has the same value at every point, so the
-    list is empty. A value is ((real, imaginary), exponent) and stands for (real + imaginary * i) * 2**exponent.
+    The first eight points are tried in order. For an expression without letters, the list is always empty, because all
+    points are the same to it. A value is ((real, imaginary), exponent) and stands for (real + imaginary * i) *
+    2**exponent.
 
     Args:
         expression: an evaluated expression.
@@ -371,8 +374,8 @@ def _rounded(mantissa: int, shift: int) -> int:
 def _rational(value: tuple[_Point, int]) -> Fraction | None:
     r"""Return the rational number that equals a value up to rounding, or None if there is none.
 
-    The value ((real, imaginary), exponent) stands for (real + imaginary * i) * 2**exponent. The denominator of the
-    rational is at most 10^6. For ``(1+\sqrt2)(1-\sqrt2)`` the rational is -1.
+    Only rational numbers with a denominator of at most 10^6 are found. The value ((real, imaginary), exponent) stands
+    for (real + imaginary * i) * 2**exponent. For ``(1+\sqrt2)(1-\sqrt2)`` the rational number is -1.
     """
     (real, imaginary), exponent = value
     # Without enough bits after the point, every value is close to a simple rational.

@@ -313,9 +313,10 @@ _DERIVED_UNIT = re.compile(r"(?:^|.*[a-z])(?:N|J|W|Pa|V|C|F|H|T|Wb|ohm|Hz|M|L|Bq
 
 
 def _may_be_one_unit(one: str, other: str) -> bool:
-    """Return whether a product or power of units, such as `N m`, may be the same unit as a derived unit, such as `J`.
+    """Return whether one unit may be another spelling of the other unit, as `N m` is of `J`.
 
-    Exactly one of the two units must be a product or power. Their dimensions are not checked.
+    The result is True if one of the texts is a product or power of units and the other is a derived unit. Their
+    dimensions are not checked: `N m` and `W` give True as well.
     """
     are_products = [" " in unit or "^" in unit for unit in (one, other)]
     single_unit = other if are_products[0] else one

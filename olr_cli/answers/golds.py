@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class Gold(NamedTuple):
-    """A gold, which is a label or true answer that answers are compared with."""
+    """A label or true answer to compare answers with, and whether its question asks for a percentage."""
 
     text: str
     in_percent: bool = False

@@ -101,16 +101,14 @@ class Grading:
     def right(self, gold: Gold) -> Collection[str | None]:
         """Return the answers that match a gold.
 
-        Only answers that `ask` or `ask_pairs` compared with the gold are among them, so None, a missing answer, never
-        is.
+        The result holds only answers that `ask` or `ask_pairs` compared with this gold. It never holds None.
         """
         return self._right.get(gold, frozenset())
 
     def wrong(self, gold: Gold) -> Collection[str | None]:
         """Return the answers that are proved not to match a gold.
 
-        Only answers that `ask` or `ask_pairs` compared with the gold are among them, so None, a missing answer, never
-        is.
+        The result holds only answers that `ask` or `ask_pairs` compared with this gold. It never holds None.
         """
         return self._wrong.get(gold, frozenset())
 
@@ -196,8 +194,8 @@ def verify(
 ) -> Verdict:
     """Return the verdict on an answer. The answer is right if it matches any of the golds.
 
-    If no gold can be read or has the same text as the answer, the verdict is `NO_GOLD`. Otherwise a missing answer gets
-    `NO_ANSWER`. The function may be called in any thread or process.
+    If no gold can be read, and none has the same text as the answer, the verdict is `NO_GOLD`. Otherwise a missing
+    answer gets `NO_ANSWER`. The function may be called in any thread or process.
 
     Args:
         gold: one gold or several. A number stands for its usual spelling (7 for ``7``), and None for no gold.

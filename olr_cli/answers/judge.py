@@ -138,7 +138,10 @@ class Judge(AbstractContextManager["Judge"]):
         return self._verdicts("matches", pairs, str(tolerance) if tolerance else "")
 
     def reason(self, pair: Pair) -> str:
-        """Return why `matches` cannot decide a pair: the name of a `Verdict`, such as TWO_READINGS or TOO_MUCH_WORK."""
+        """Return why `matches` cannot decide a pair: the name of a `Verdict`, such as TWO_READINGS or TOO_MUCH_WORK.
+
+        Call it only for a pair for which `matches` returned None.
+        """
         matching_task = _task("matches", *_spelled(pair))
         task: Task = ("reason", *matching_task[1:3])
         if not self._given_up.isdisjoint([matching_task, *_texts(task)]):
@@ -248,7 +251,7 @@ os.register_at_fork(after_in_child=_renew_locks)
 
 
 def _read_ledger(file: Path | None) -> set[Task]:
-    """Return the tasks given up earlier, which a ledger lists. Without a file, there are none.
+    """Return the tasks that a ledger lists as given up. Without a file, the set is empty.
 
     A task is a tuple of a kind, such as "matches", and the texts to decide on.
     """
@@ -292,7 +295,7 @@ def _task(kind: str, gold: str, in_percent: bool, answer: str, tolerance: str = 
 
 
 def _texts(task: Task) -> list[Task]:
-    """Return the tasks that each read a single text of the given task.
+    """Return one task for each text of a given task: to read this text alone.
 
     A task about a gold and an answer gives two. They are run first, because a single text may already take too much
     work.

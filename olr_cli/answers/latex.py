@@ -64,10 +64,10 @@ _PLAIN_DECIMAL = re.compile(r"\d*\.\d+", re.ASCII)
 
 
 class _Prediction(ParserATNSimulator):  # type: ignore[misc]
-    """ANTLR's predictor, which chooses a rule's alternative, but in a faster mode.
+    """A predictor for ANTLR's parser that is faster than ANTLR's own.
 
-    The fast mode (SLL) looks only at the text ahead. The grammar's rule `atom_expr` needs the rules around it as well,
-    so it keeps the slower mode with full context (LL).
+    A predictor chooses between the alternatives of a grammar's rule. The fast mode (SLL) ignores the rules from which
+    this rule was reached. Only the rule `atom_expr` needs them, so its decisions use the slower mode (LL).
     """
 
     def adaptivePredict(self, input: Any, decision: int, outerContext: Any) -> int:

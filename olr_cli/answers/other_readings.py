@@ -355,7 +355,7 @@ def _rename_letters(
 ) -> Iterator[tuple[str, str]]:
     """Yield the pair (gold, answer) with letters of the answer renamed as in the gold.
 
-    If the two texts have different numbers of such letters, or the same letters, nothing is yielded.
+    If `pattern` finds different numbers of letters in the two texts, or the same letters, nothing is yielded.
 
     Args:
         gold: the gold as `tidy` rewrites it.
@@ -389,7 +389,8 @@ def _rename_as_in_gold(
     2. Both are free integers: `n\pi` for `k\pi`.
     3. One of them is in `declared`.
 
-    Otherwise nothing is yielded. The yielded texts have no left side and no declaration.
+    Otherwise nothing is yielded. Left sides such as `f(x) =` and declarations such as `k \in \mathbb{Z}` are dropped
+    from the yielded texts.
 
     Args:
         gold: the gold as `tidy` rewrites it.

@@ -109,8 +109,8 @@ _DENIAL = re.compile(
 def read_tidied(text: str, leaf: Leaf) -> Form:
     """Read an answer that `tidy` has already rewritten, and return its meaning as a `Form`.
 
-    `leaf` reads the mathematical expressions in the answer. If it is `no_algebra`, the forms of short answers are
-    cached.
+    The function `leaf` reads the mathematical expressions in the answer. If it is `no_algebra`, the forms of short
+    answers are cached.
     """
     # Only the process without algebra caches. In a worker, a cache would make the work for a text, and so the limit,
     # depend on the texts read before it (R8).
@@ -149,8 +149,8 @@ _read_before = functools.lru_cache(1 << 14)(_read)
 def _read_statement(text: str, leaf: Leaf) -> Form:
     """Read a text that `tidy` has rewritten, and return its meaning as a `Form`.
 
-    Numbers, words, lists, tuples, equations and the like are read here. `leaf` reads all other texts, which are
-    mathematical expressions.
+    Numbers, words, lists, tuples, equations and the like are read here. The function `leaf` reads all other texts,
+    which are mathematical expressions.
 
     Raises:
         Unreadable: a part of the text cannot be read.
@@ -422,7 +422,7 @@ _OPTION = re.compile(
 def _read_choice(text: str, leaf: Leaf) -> Form | None:
     """Read an option's letter with its text, as in `(C) Plane` and `B. 7`, or return None for any other text.
 
-    A letter alone gives None, because it is read as a word. `leaf` reads expressions in the option's text.
+    A letter alone gives None, because it is read as a word. The function `leaf` reads expressions in the option's text.
     """
     match = _OPTION.fullmatch(text)
     if match is None or _OPTION.fullmatch(match[3]):
@@ -435,7 +435,7 @@ def _read_choice(text: str, leaf: Leaf) -> Form | None:
 def _read_relation(text: str, leaf: Leaf) -> Form | None:
     """Read an assignment, an equation, an inequality or a membership, or return None for any other text.
 
-    `leaf` reads inequalities, and the expressions in any other relation.
+    The function `leaf` reads inequalities, and the expressions in any other relation.
 
     Raises:
         Contradiction: two sides are different numbers or options.
@@ -500,7 +500,7 @@ _EQUAL_OPTIONS = re.compile(
 def _have_two_values(sides: Sequence[str], leaf: Leaf) -> bool:
     """Return whether two sides of an equation are different numbers, neither of which is the other one rounded.
 
-    `leaf` reads the sides that are expressions.
+    The function `leaf` reads the sides that are expressions.
     """
     texts = [
         side
@@ -573,7 +573,7 @@ _CONGRUENCE = re.compile(
 def _read_congruence(text: str, leaf: Leaf) -> Form | None:
     r"""Read a congruence, or return None for any other text. Several remainders give a set of congruences.
 
-    Remainders that are numbers are reduced by the modulus. `leaf` reads the expressions.
+    Remainders that are numbers are reduced by the modulus. The function `leaf` reads the expressions.
 
     Raises:
         Unreadable: the congruence has to be solved first, as `3x \equiv 1 \pmod 7`.
@@ -617,7 +617,7 @@ _ROW_KINDS = ("tuple", "interval")
 def _read_transposed(text: str, leaf: Leaf) -> Form | None:
     """Read a transposed row or matrix as the matrix that results, or return None for any other text.
 
-    `leaf` reads the entries that are expressions.
+    The function `leaf` reads the entries that are expressions.
     """
     body = text.removesuffix("_{transposed}")
     if body == text or not body.endswith((")", "]", "matrix}", "array}")):
@@ -642,7 +642,7 @@ _BRACKETS = re.compile(r"(\(|\[|\\\{|\{)(.*?)(\)|\]|\\\}|\})", re.DOTALL)
 def _read_brackets(text: str, leaf: Leaf) -> Form | None:
     """Read a text in one pair of brackets, or return None for any other text.
 
-    The text is a tuple, an interval, a set or an expression. `leaf` reads the expressions in it.
+    The text is a tuple, an interval, a set or an expression. The function `leaf` reads the expressions in it.
     """
     match = _BRACKETS.fullmatch(text)
     if match is None or "\\begin" in text or "\\mid" in text:
@@ -687,7 +687,7 @@ def _read_set(inner: str, leaf: Leaf, *, may_nest: bool) -> Form:
 def _read_quantity(text: str, leaf: Leaf) -> Form | None:
     """Read a number, value or percentage with one unit, or return None for any other text.
 
-    `leaf` reads a value that is an expression.
+    The function `leaf` reads a value that is an expression.
     """
     body, unit = split_unit(text)
     if not unit or not body or split_unit(body)[1]:
@@ -703,7 +703,7 @@ def _read_quantity(text: str, leaf: Leaf) -> Form | None:
 def _read_ratio(text: str, leaf: Leaf) -> Form | None:
     """Read a ratio of three or more terms, or return None for any other text.
 
-    The result is a tuple of the later terms, each divided by the first term. `leaf` reads these quotients.
+    The result is a tuple of the later terms, each divided by the first term. The function `leaf` reads these quotients.
     """
     first, *terms = _split(text, "ratio") or [text]
     if len(terms) < 2:

@@ -79,9 +79,10 @@ def opened_by(prompt: str) -> str:
 
 
 def with_opened(prompt: str, response: str) -> str:
-    """Return a response with the opening mark of thinking, such as `<think>`, that its prompt ends with put in front.
+    """Return a response that begins with its prompt's opening mark of thinking, such as `<think>`.
 
-    If the prompt does not end with such a mark, or the response already begins with it, return the response as it is.
+    If the prompt ends with such a mark, as some chat templates make it, the mark is put before the response. If the
+    prompt does not end with one, or the response already begins with it, return the response as it is.
     """
     mark = opened_by(prompt)
     return response if response.startswith(mark.rstrip()) else mark + response

@@ -226,8 +226,8 @@ class Block:
     def grid(self, medium: Medium) -> tuple[list[Column], list[tuple[Row, list[str]]]]:
         """Return the columns of this block that a terminal or a page shows, and the block's rows as pairs (row, texts).
 
-        The texts of a row are one for each returned column, or a single text for a title or a note. On a page, rows of
-        kind ``note`` are left out. Control characters are escaped.
+        A row has one text for each returned column, but a title or a note has a single text. On a page, rows of kind
+        ``note`` are left out. Control characters are escaped.
         """
         places = [
             place
