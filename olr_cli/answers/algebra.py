@@ -249,7 +249,7 @@ def _real_values(expression: sympy.Expr, bits: int) -> list[tuple[_Point, int]]:
 def _with_names(expression: sympy.Expr) -> sympy.Expr:
     """Replace unknown functions such as `f(x)`, derivatives, floors and ceilings in an expression by symbols.
 
-    These parts have no value that can be computed at a point. Equal parts get the same symbol.
+    The values of these parts are not computed. Equal parts get the same symbol.
     """
     opaque = expression.atoms(AppliedUndef, sympy.Derivative)
     names = {atom: sympy.Symbol(str(atom), positive=True) for atom in opaque}
@@ -335,8 +335,8 @@ def _value_at(expression: sympy.Expr, index: int, bits: int) -> tuple[_Point, in
 def _coordinate(name: str, index: int) -> sympy.Rational:
     """Return the value of the symbol `name` at the point with the number `index`.
 
-    The value is derived from a hash of both. It is a positive rational number, because our symbols are declared
-    positive, and sympy simplifies expressions accordingly.
+    The value is a rational number that is derived from a hash of both. It is positive, because sympy has simplified the
+    expression on the assumption that all symbols are positive.
     """
     digest = hashlib.blake2b(
         f"{index} {name}".encode("utf-8", "surrogatepass"), digest_size=15
@@ -600,6 +600,9 @@ def proof(gold: str, answer: str, reader: Callable[[str], Any] = parse) -> bool 
         gold: a label or true answer, as rewritten by `tidy`.
         answer: the answer, as rewritten by `tidy`.
         reader: function that parses each text for math-verify.
+
+    Raises:
+        MemoryError: the only error that does not become None.
     """
     random.seed(_SEED)
     try:

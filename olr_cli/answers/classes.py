@@ -90,9 +90,8 @@ class Form:
     def is_told_from(self, other: Form) -> bool:
         """Return whether two forms that differ certainly mean different things.
 
-        The result is True if neither form rests on a guess made while reading. If one of the forms consists of numbers
-        alone, guesses about the values of letters are ignored: however they turn out, a form with letters is not that
-        number.
+        The result is True if neither form rests on a guess made while reading. Guesses about the values of letters do
+        not count if one of the forms consists of numbers alone, because a form with letters is no plain number.
 
         This function does not check whether the forms differ.
         """
@@ -162,7 +161,7 @@ def _key(kind: str, label: str, parts: Sequence[str] = ()) -> Key:
     """Build the key of a form's class: its kind, its label, and the keys of its parts in brackets.
 
     The key of 5 is ``number 5``. A label is put in quotes unless it has only letters and digits. If label and parts
-    have more than 120 characters, a digest replaces them.
+    together have more than 120 characters, a digest replaces them.
     """
     # A label in quotes cannot be mistaken for a label followed by parts.
     text = label if label.isalnum() else json.dumps(label)

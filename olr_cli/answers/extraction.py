@@ -40,9 +40,9 @@ _REVERSED_DIGITS = re.compile(r"([0-9]+)(-?)")
 def boxed(response: str) -> str | None:
     r"""Return the content of the last complete ``\boxed{...}``, or None if there is none or it is blank.
 
-    The last box is the one that begins last. A number outside a box never counts, and adjacent boxes are not joined to
-    a set. In both points, this differs from the original code of the reproduced paper. The time is linear in the length
-    of the response.
+    A box is complete if its brace is closed. The last box is the one that begins last. A number outside a box never
+    counts, and adjacent boxes are not joined to a set. In both points, this differs from the original code of the
+    reproduced paper. The time is linear in the length of the response.
     """
     start = response.rfind("\\boxed")
     # Most boxes hold a number or a fraction. One pattern reads them without counting braces.
@@ -139,7 +139,8 @@ _RUNS_ON = re.compile(
 def _own_turn(response: str) -> str:
     """Return a response without what a base model writes after its answer.
 
-    The response is cut off at another question, or at a token that ends a turn. Without these, it is returned as it is.
+    The response is cut off at another question, or at a token that ends a turn. If it has neither, it is returned
+    unchanged.
     """
     match = _RUNS_ON.search(response.lstrip())
     return response.lstrip()[: match.start()] if match else response

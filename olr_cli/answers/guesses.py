@@ -61,8 +61,8 @@ def _with_styled_unit(quantity: re.Match[str]) -> str:
 def with_points(text: str) -> str:
     """Replace decimal commas by points, and drop the separators of thousands beside them: 1.234,5 becomes 1234.5.
 
-    Numbers such as 1,234 stay as they are. In a text with brackets, commas may separate entries, so the text is
-    returned unchanged unless it has semicolons.
+    Numbers such as 1,234 stay as they are. A text with brackets but no semicolons is returned unchanged, because its
+    commas may separate entries.
     """
     # In a tuple, a comma separates entries unless semicolons do.
     if _OPENING_BRACKET.search(text) and ";" not in text:

@@ -278,7 +278,7 @@ def _spelled(pair: Pair) -> tuple[str, bool, str]:
 
 
 def _task(kind: str, gold: str, in_percent: bool, answer: str, tolerance: str = "") -> Task:
-    """Build the task for a worker that compares a gold and an answer.
+    """Build the task of comparing a gold and an answer.
 
     Arguments that cannot change the result are left out, so that equal tasks are recognised.
 

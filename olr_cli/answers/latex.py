@@ -84,8 +84,8 @@ _convert_expr = _Latex2Sympy.convert_expr
 def _convert_and_check(self: Any, context: Any) -> Any:
     """Convert a node of the parse tree to sympy, and check its size at once. Replaces the parser's `convert_expr`.
 
-    The check cannot wait until the whole text is converted: to compare the ends of an interval, the parser already
-    computes them.
+    The check cannot wait until the whole text is converted, because the parser computes some numbers earlier. For
+    example, it compares the ends of an interval.
 
     Raises:
         Unreadable: a number in the node is too large, or a matrix has a power that is no integer.

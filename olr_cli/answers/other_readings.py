@@ -151,7 +151,8 @@ def _points(gold: str, answer: str) -> Iterator[tuple[str, str]]:
 def _commas_and_bases(gold: str, answer: str) -> Iterator[tuple[str, str]]:
     """Yield pairs (gold, answer) in which one text is rewritten.
 
-    Decimal commas of the gold or of the answer become points, or the gold loses its number base.
+    In the first pairs, decimal commas of the answer or of the gold become points: 0.5 for `0,5`. In the last pair, the
+    gold loses its number base: 52 for `52_8`. Each pair is left out if the two texts give no reason for it.
     """
     # `0,5` is right for 0.5. If the gold has commas too, only semicolons in the answer tell numbers apart.
     if "." in gold and (";" in answer or "," not in gold):
@@ -165,11 +166,14 @@ def _commas_and_bases(gold: str, answer: str) -> Iterator[tuple[str, str]]:
 
 
 def _respell_both(gold: str, answer: str) -> Iterator[tuple[str, str]]:
-    r"""Yield pairs (gold, answer) in which one kind of expression is spelled the same way in both texts.
+    r"""Yield pairs (gold, answer) in which one kind of expression is rewritten in both texts.
 
-    There is one pair for sets of real numbers (as intervals), one for decimals with an error of floating point
-    (rounded), and one for binomials. If the texts have degrees and a `\pi`, there is one for degrees (as radians). A
-    pair that changes neither text is left out.
+    1. Sets of real numbers become intervals.
+    2. Decimals with an error of floating point are rounded.
+    3. Binomials become `\binom{n}{k}`.
+    4. Degrees become radians, if one of the texts has degrees and one has a `\pi`.
+
+    A pair in which nothing changes is left out.
     """
     respellings = [_as_intervals, _as_short_decimal, _as_binomial]
     # Only beside a `\pi` may degrees be meant as radians; the class of `90^\circ` is that of 90.
@@ -222,8 +226,8 @@ def _as_intervals(text: str) -> str:
 def _union(alternatives: Iterable[str]) -> str | None:
     r"""Return the union of the intervals that alternative conditions on one letter allow.
 
-    `x < 0` and `x > 1` give `(-\infty,0) \cup (1,\infty)`. An interval may be among the conditions. If they are about
-    different letters, or one of them cannot be read as an interval, return None.
+    `x < 0` and `x > 1` give `(-\infty,0) \cup (1,\infty)`. A condition may also be an interval, such as `(0,1)`. If the
+    conditions are about different letters, or `_as_interval` finds no values for one of them, return None.
     """
     sets = [_as_interval(alternative.strip()) for alternative in alternatives]
     letters = {letter for letter, _ in sets if letter}

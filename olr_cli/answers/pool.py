@@ -220,9 +220,9 @@ class WorkerPool:
     def run(self, tasks: Sequence[Sequence[str]]) -> list[Any]:
         """Return the result of each task, in order, or `GAVE_UP` for a task that took too much work.
 
-        Whether a task is given up depends on that task alone. Workers that are shared by many tasks end a task after a
-        sixteenth of the time limit. Such a task is run again in a process of its own, which has seen no other task.
-        There its calls of Python functions are counted, and if there are too many, it is given up.
+        A task first runs in a worker that other tasks use, too. If it takes more than a sixteenth of the time limit
+        there, it is run again in a process of its own, and its calls of Python functions are counted. If there are too
+        many, the task is given up. Whether it is given up therefore depends on the task alone.
 
         Args:
             tasks: arguments of `matching.decide` for each task.

@@ -525,9 +525,8 @@ def _have_two_values(sides: Sequence[str], leaf: Leaf) -> bool:
 def _rounding(text: str, value: Fraction | None) -> Fraction:
     """Return by how much a number, as it is written, may differ from the value that it stands for.
 
-    A decimal may be rounded, so for a decimal it is half a unit in the last place. Any other number is exact, but an
-    expression is computed to about 40 digits only. For these it is 10^-20, which is far above the error of the
-    computation and below any difference that counts.
+    For a decimal, this is half a unit in the last place, because the decimal may be rounded. For any other number or
+    expression, it is 10^-20. That is far more than the error of the computation, which has about 40 digits.
 
     Args:
         text: the number as written.
