@@ -152,7 +152,8 @@ def _commas_and_bases(gold: str, answer: str) -> Iterator[tuple[str, str]]:
     """Yield pairs (gold, answer) in which one text is rewritten.
 
     In the first pairs, decimal commas of the answer or of the gold become points: 0.5 for `0,5`. In the last pair, the
-    gold loses its number base: 52 for `52_8`. Each pair is left out if the two texts give no reason for it.
+    gold loses its number base: 52 for `52_8`. A pair is yielded only if the texts suggest this reading. For example,
+    the commas of an answer may be decimal commas if the gold has a decimal point.
     """
     # `0,5` is right for 0.5. If the gold has commas too, only semicolons in the answer tell numbers apart.
     if "." in gold and (";" in answer or "," not in gold):

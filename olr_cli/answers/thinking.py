@@ -81,8 +81,8 @@ def opened_by(prompt: str) -> str:
 def with_opened(prompt: str, response: str) -> str:
     """Return a response that begins with its prompt's opening mark of thinking, such as `<think>`.
 
-    If the prompt ends with such a mark, as some chat templates make it, the mark is put before the response. If the
-    prompt does not end with one, or the response already begins with it, return the response as it is.
+    Some chat templates end the prompt with such a mark. It is then put before the response, unless the response already
+    begins with it. If the prompt ends without a mark, the response is returned as it is.
     """
     mark = opened_by(prompt)
     return response if response.startswith(mark.rstrip()) else mark + response

@@ -145,9 +145,10 @@ def as_json(value: Any) -> Any:
 
 
 def one_line(text: str | None, width: int | None = None) -> str:
-    """Return a text from a data set on one line, without control characters; a dash if the text is None.
+    """Return a text from a data set on one line, or a dash if the text is None.
 
-    A text longer than `width` characters is cut and ends in an ellipsis. If `width` is None, no text is cut.
+    Control characters are replaced by U+FFFD. A text longer than `width` characters is cut and ends in an ellipsis. If
+    `width` is None, no text is cut.
     """
     line = "\N{EN DASH}" if text is None else " ".join(text.split())
     # A data set could otherwise send escape sequences to the terminal.
