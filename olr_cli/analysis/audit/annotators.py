@@ -335,7 +335,7 @@ class _Candidates:
     def agreement(self, leaders: Numbers, accuracies: Floats) -> Floats:
         """Return (P,) the share of the leading answer among all answers to the prompt.
 
-        Each answer counts as much as the accuracy of the model that gave it.
+        Each answer is weighted by the accuracy of the model that gave it.
 
         Args:
             leaders: (P,) index of the candidate that leads at each prompt; -1 for none, which gives a share of 0.

@@ -40,7 +40,7 @@ SETTABLE = ("data.extractor", "data.columns", "data.decimal_comma", "data.encodi
 
 @dataclass(frozen=True)
 class Audit:
-    """Result of `audit`: a verdict on each given label of a history, based on the models' answers."""
+    """Result of `audit`: verdicts on a history's given labels, counts, votes, and the estimated share of wrong labels."""
 
     source: Path
     labels: Mapping[str, int]

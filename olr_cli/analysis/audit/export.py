@@ -104,8 +104,7 @@ class Choice:
     def rates(self) -> tuple[float, float]:
         """The range of `pass_rate` as two shares, the smallest and the largest; (0, 1) if it is not set.
 
-        If `pass_rate` is not two numbers joined by a colon, the result is (1, 0). This is no valid range, so
-        `__post_init__` raises.
+        If `pass_rate` is not two numbers joined by a colon, the result is (1, 0), which `__post_init__` rejects.
         """
         try:
             low, high = map(float, (self.pass_rate or "0:1").split(":"))

@@ -174,8 +174,8 @@ class Request:
 def carry_out(request: Request, report: Report, show: Callable[[Answer], None]) -> Answer:
     """Audit the labels (or the rewards), write the requested files, and return what the command prints.
 
-    `report` is called with the progress. If `request.out` cannot be written, `show` is called with the output before
-    the error is raised.
+    `report` is called with the progress. If the verdicts on labels cannot be written to `request.out`, `show` is called
+    with the output before the error is raised.
     """
     request.require_sense()
     # Responses take most of the memory; only the queue of rewards and the page show them.
@@ -423,9 +423,9 @@ def _labelled_only(export: Path, data: DataSection, unlabelled: int) -> dict[str
 def training_command(audit: Audit, export: Path, settings: Sequence[str]) -> str | None:
     """Return the command that trains on the exported data; None if the run is of another trainer (`ExternalEngine`).
 
-    For olr's own training runs, the command uses the run's recipe. In all other cases it uses a recipe that comes with
-    olr, and the policy that made the rollouts. If the path of the policy is unknown, ``MODEL`` takes its place.
-    `settings` are the ``KEY=VALUE`` texts that the history was read with.
+    For olr's own training runs, the command uses the run's recipe. In all other cases, logs included, it uses a recipe
+    that comes with olr, and the policy that made the rollouts. If the path of the policy is unknown, ``MODEL`` takes
+    its place. `settings` are the ``KEY=VALUE`` texts that the history was read with.
     """
     if export.suffix not in CSV:
         settings = [it for it in settings if not it.strip().startswith("data.columns")]

@@ -69,7 +69,7 @@ def recipe_text(
         section: the `verifier` section with the measured errors.
         history: the audited history.
         data: the data set, or None if the user named none.
-        target: the file that the text will be written to. Its folder is where the path of the run's own recipe starts.
+        target: the file to be written. The text names the run's recipe by a path relative to this file's folder.
 
     Raises:
         UserError: no reward was found wrong, or the data set is unknown.

@@ -90,7 +90,7 @@ def _errors_repeat(cases: pl.DataFrame) -> bool:
     """Return whether an answer that is misjudged once is misjudged in every rollout.
 
     Otherwise each rollout is misjudged independently. To tell the two apart, this counts the pairs of rollouts with the
-    same answer in which both are misjudged, and compares the count with the numbers that each case would give.
+    same answer in which both are misjudged. The case that predicts a number nearer to this count is chosen.
 
     In `cases`, a row is an answer to a prompt; `bad` of its `of` rollouts are misjudged.
     """

@@ -256,7 +256,7 @@ def _filled(template: str, **parts: str) -> str:
 
 
 def _policy(style_sheet: str, script: str) -> str:
-    """Return the page's Content-Security-Policy, which allows only this style sheet and this script.
+    """Return the page's Content-Security-Policy, which allows only this style sheet, this script and embedded images.
 
     The page can load nothing from elsewhere, and the script cannot insert text as HTML.
     """

@@ -177,7 +177,7 @@ def _with_ends(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 class Sampled:
-    """The steps of a history; while a caller iterates over them, a few responses to every prompt are kept (`responses`).
+    """The steps of a history; while they are iterated over, a few responses to every prompt are kept (`responses`).
 
     Iterating yields each step unchanged.
     """
