@@ -40,7 +40,7 @@ SETTABLE = ("data.extractor", "data.columns", "data.decimal_comma", "data.encodi
 
 @dataclass(frozen=True)
 class Audit:
-    """Result of `audit`: verdicts on a history's given labels, counts, votes, and the estimated share of wrong labels."""
+    """Result of `audit`: verdicts on a history's given labels, counts, votes, and the share of wrong labels."""
 
     source: Path
     labels: Mapping[str, int]
