@@ -283,7 +283,7 @@ def auroc(scores: Floats, is_true: Bools) -> float | None:
 
 
 def is_no_random_draw(verified: Verified, odds: Floats) -> bool:
-    """Return whether labels marked as a random draw are more doubtful than the others, or less, beyond chance.
+    """Return whether labels marked as a random draw are clearly more doubtful than the others, or clearly less.
 
     The rank test of Mann and Whitney compares the log odds of the two groups, at p < .005. If either group is empty,
     the result is False. `odds` are (P,) log odds that the label is wrong; NaN without a label.

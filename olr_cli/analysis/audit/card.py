@@ -70,7 +70,7 @@ def _fate(row: Row | None, choice: Choice, *, is_kept: bool) -> str:
 
     Args:
         row: the audit's verdict on the row, or None without rollouts.
-        choice: the statuses and pass rates that were left out.
+        choice: the choice of the export, which gives the reason if a row is left out.
         is_kept: whether the export has the row.
     """
     status = UNJUDGED if row is None else row["status"]

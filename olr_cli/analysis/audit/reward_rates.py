@@ -270,10 +270,10 @@ def _by_cell(judged: pl.DataFrame) -> tuple[Floats, Floats]:
 
 
 def _rates(right: Floats, wrong: Floats, right_prompts: int, wrong_prompts: int) -> Rates:
-    """Return the error rates of the verifier or of the grader, depending on the order of the four columns.
+    """Return the error rates of the verifier or of the grader.
 
-    With the columns in the order of `_CELLS` they are the verifier's, in the order `_OF_GRADER` the grader's. A column
-    is a combination of reward and grader's verdict.
+    A column of the counts is a combination of reward and grader's verdict. The columns are in the order of `_CELLS` for
+    the verifier's rates, and in the order `_OF_GRADER` for the grader's.
 
     Args:
         right: (1 + draws, 4) numbers of rollouts with a right answer: over all prompts, then in each draw of the
