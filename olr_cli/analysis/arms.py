@@ -56,11 +56,7 @@ class Arm:
 
     @property
     def title(self) -> str:
-        """The arm's name in figures.
-
-        It is the label that the user gave (`relabel`). Without one, it is the name in plain text, such as ``olr + label
-        smoothing``.
-        """
+        """The arm's name in figures: the user's label (`relabel`), or without one its name in plain text (`spelt`)."""
         return self.name if self.is_labelled else spelt(self.name)
 
     @property
@@ -263,12 +259,12 @@ def find_runs(
 def begun(runs: Sequence[Run], named: Iterable[Path]) -> tuple[list[Run], list[str]]:
     """Leave out runs without a complete step. Return the other runs, and a sentence on each run that is left out.
 
-    Two kinds of runs always stay: another trainer's log, and a run that the user named itself, not by a folder above
-    it. If no run would remain, all runs are returned without sentences, so that a later error can say what is missing.
+    Other trainers' logs always stay, and so do runs whose own directory is in `named`. If no run would remain, all are
+    returned, without sentences.
 
     Args:
         runs: the runs to choose from.
-        named: the paths that the user named.
+        named: the paths that the user named: run directories, logs, or folders above them.
     """
     named_paths = set(named)
     waiting = {
@@ -276,6 +272,7 @@ def begun(runs: Sequence[Run], named: Iterable[Path]) -> tuple[list[Run], list[s
         for run in runs
         if run.log is None and run.path not in named_paths and not stored_steps(run.path)
     }
+    # If no run would remain, keep all of them: a later error then says what they lack.
     if len(waiting) == len(runs):
         return list(runs), []
     return [run for run in runs if run.path not in waiting], list(waiting.values())
@@ -384,7 +381,12 @@ def relabel(arms: Sequence[Arm], labels: Iterable[str]) -> list[Arm]:
 
 
 def newest_of_each(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
-    """Return the newest run of every arm and seed, in the given order, and a sentence on each run that is left out."""
+    """Keep only the run of each arm and seed that was created last.
+
+    Returns:
+        The kept runs, in the order of `runs`.
+        A sentence on each run that is left out.
+    """
     newest = {
         (*_arm_key(run), run.seed): run for run in sorted(runs, key=lambda run: run.created)
     }

@@ -74,8 +74,8 @@ def summarise(
     Args:
         values: rows of `frame`.
         references: arm -> its reference, the arm that it is compared with. An arm that is missing here is not compared.
-        best: name of the best arm; empty for none. If it is given, `recovered` of a cell is the share of the gap
-            between the arm's reference and the best arm that the arm closes.
+        best: name of the best arm; empty for none. If it is given, `recovered` of a cell is the share (arm - reference)
+            / (best arm - reference).
     """
     by_seed = {
         Key(metric, arm, at): dict(zip(seeds, numbers, strict=True))
@@ -119,9 +119,9 @@ def _grouped(values: pl.DataFrame) -> pl.DataFrame:
 
 
 def spread(cell: Cell) -> tuple[float | str | None, float | None, int]:
-    """Return the mean of a cell, its standard deviation (None for one run) and its number of runs.
+    """Return a cell's mean (None if unknown), its standard deviation (None for one run) and its number of runs.
 
-    The mean is None if it is unknown, and a str only in a cell of text.
+    A cell of text has its text in place of the mean.
     """
     return cell.value, cell.sd, cell.n
 

@@ -73,12 +73,12 @@ EXAMPLE = "method.slope_threshold=0.1"
 def replay_words(recipe: Recipe, settings: Sequence[str] = ()) -> list[str]:
     """Return the options of an `olr replay` command that shows the user how to try another setting (`EXAMPLE`).
 
-    In the command they follow the name of the history. They are:
+    Each option is a ``--set``. In this order, they set:
 
-    - The `settings`: ``KEY=VALUE`` texts that the history was read with. Without any, the setting that says where the
-      run's own verifier is found, if the run has one.
-    - If the run's method is a user's own label rule, the choice of Online Label Refinement (OLR) as the method, because
-      `EXAMPLE` is a setting of OLR.
+    - The `settings`: ``KEY=VALUE`` texts that the history was read with. If there are none, the place of the run's own
+      verifier (``verifier.where``), if it has one.
+    - ``method.name=olr`` if the run's method is a user's own label rule, because `EXAMPLE` is a setting of Online Label
+      Refinement (OLR).
     - `EXAMPLE`.
     """
     read = settings or [
@@ -316,10 +316,10 @@ def _recipe(
 
 
 def _require_settable(keys: Iterable[str], settable: Sequence[str]) -> None:
-    """Raise `UserError` for settings that change nothing about stored rollouts.
+    """Raise `UserError` unless all `keys` are settings that can matter for stored rollouts.
 
-    Three kinds of settings are accepted: those in `settable`, those of the verifier, and those of the method that do
-    not belong to the loss (`OF_THE_LOSS`).
+    These are the ones in `settable`, those of the verifier, and those of the method that do not belong to the loss
+    (`OF_THE_LOSS`).
     """
     for key in keys:
         section = ".".join(key.split(".")[:2])

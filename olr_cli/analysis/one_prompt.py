@@ -228,9 +228,9 @@ def _is_wrong(history: RolloutHistory) -> pl.Expr:
     """Build the expression for whether a row's label is wrong.
 
     - If the true answer is known, it decides.
-    - Otherwise the label counts as wrong if the majority is another answer, unless the majority has replaced it.
-    - Without a majority (a tie, or no answers) the label counts as right. An evaluation is an exception, because a tie
-      counts as wrong in its score maj@n (majority vote over n samples).
+    - Otherwise the label is wrong if the majority gave another answer and has not replaced the label.
+    - Without a majority (a tie, or no answers) the label counts as right. In an evaluation it counts as wrong, as in
+      the score maj@n (majority vote over n samples).
     """
     # Without a majority `MAJORITY_DIFFERS` is null.
     differs = MAJORITY_DIFFERS.fill_null(value=is_of_evaluations(history))

@@ -133,7 +133,7 @@ def task(run: Run) -> dict[str, object]:
 def _held_out(runs: Sequence[Run]) -> Source:
     """Return a `Source` with the held-out accuracy that the runs logged during training.
 
-    A run's score is the last value; the value at step 0 is the score of the policy before training.
+    A run's score is the last accuracy that it logged. The one at step 0 is the score of the policy before training.
     """
     name = HELD_OUT.name
     first = {run.path: run.logged_before_training(name) for run in runs}

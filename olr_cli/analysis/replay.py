@@ -74,13 +74,14 @@ def label_tables(history: RolloutHistory, judge: Judge) -> Iterator[pl.DataFrame
 
 
 def _rollouts_of(rows: pl.DataFrame, method: Method, source: Path) -> pl.DataFrame:
-    """Return those of the rollouts that the method uses.
+    """Return the rollouts that the method uses.
 
-    A method samples one or more views, that is wordings of a prompt. Rollouts of other views are left out.
+    A method uses one or more views (wordings of a prompt). Rollouts of other views are left out. `source` is for the
+    error.
 
     Raises:
-        UserError: the method needs a view that is missing at a visit, or a statistic, such as the entropy, that is
-            missing for a rollout.
+        UserError: at some visit there are no rollouts of a view that the method needs, or a rollout lacks a statistic
+            that it needs, such as the entropy.
     """
     used = rows.filter(pl.col("view").is_in(method.views))
     visits = rows.select("prompt_id", "visit").unique(maintain_order=True)

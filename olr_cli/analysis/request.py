@@ -233,12 +233,12 @@ def _tables(
 def _drawn(
     request: Request, arms: Sequence[Arm]
 ) -> tuple[list[str], dict[str, list[Chart]]]:
-    """Draw the figures of the request.
+    """Draw the figures of the request, and choose those to save.
 
-    - Without a report, `request.wanted_figures` are drawn and saved.
-    - With a report, all figures that the arms have the data for are drawn for it, and the wanted ones are saved.
+    - The figures to save are `request.wanted_figures`.
+    - For a report, all other figures that the arms have the data for are drawn too.
     - If the user named no figure, and the arms lack the data for the default one, all figures that they have the data
-      for are drawn and saved.
+      for are drawn and are to be saved.
 
     Returns:
         The names of the figures to save.

@@ -115,7 +115,7 @@ class AnnotatorModel:
 
     @property
     def is_settled(self) -> Bools:
-        """(P,) whether a single answer to the prompt is the likeliest, and has at least half of the votes.
+        """(P,) whether one answer to the prompt is likelier than all others, and has at least half of the votes.
 
         The votes of each model are weighted by its accuracy. Labels do not vote.
         """
@@ -125,8 +125,8 @@ class AnnotatorModel:
 class _Parameters(NamedTuple):
     """Parameters of the annotator model.
 
-    The first two are estimated by expectation maximisation (EM). The other two are chosen by likelihood, among
-    `STRENGTHS` and `SPREADS`.
+    Accuracies and trust are estimated by expectation maximisation (EM). Strength and spread are chosen by likelihood,
+    among `STRENGTHS` and `SPREADS`.
 
     Attributes:
         accuracies: (J,) chance that each model is right on a question of middling difficulty.
@@ -150,8 +150,8 @@ class _Candidates:
         size: P.
         seen: number of candidates that models gave as answers. In arrays they come before all others.
         prompts: (C,) index of the prompt that each candidate belongs to.
-        possible: (C,) number of possible answers to the candidate's prompt, at least 2. With several models this is the
-            mean over all prompts, so it is the same everywhere.
+        possible: (C,) number of candidates of the same prompt, at least 2. If there are several models, every entry is
+            the mean over all prompts instead.
         labels: indices of the candidates that are the label of their prompt.
         is_label: (C,) the same as a mask: whether the candidate is the label of its prompt.
     """
@@ -200,9 +200,9 @@ class _Candidates:
     def by_answers(self, parameters: _Parameters) -> Floats:
         """Return (C, D) the log weight of each candidate at each of D difficulties, by the models' answers alone.
 
-        A weight is a product of two factors. One is the likelihood of all answers to the prompt if the candidate is the
-        true answer and the question has this difficulty. The other is the chance of this difficulty. A term that is
-        equal for all weights of a prompt is left out, so only differences within a prompt count.
+        A weight is the chance of the difficulty (`_difficulties`), times the likelihood of the answers to the prompt if
+        the candidate is true and the question has this difficulty. A factor that all weights of a prompt share is left
+        out.
         """
         strength = parameters.strength
         difficulties, log_chances = _difficulties(parameters.spread)
@@ -298,8 +298,8 @@ class _Candidates:
     def log_likelihood(self, parameters: _Parameters) -> float:
         """Return the log likelihood of all answers and labels, up to a constant.
 
-        It has two parts. The first is the log likelihood if every answer and every label were wrong. The second adds
-        for each prompt the log of its total weight (`sums`), since one of its candidates is right.
+        The sum starts with the log likelihood if every answer and label were wrong. Weights of candidates are relative
+        to this case, so the log of each prompt's total weight (`sums`) is added.
         """
         strength = parameters.strength
         accuracies = np.clip(parameters.accuracies, *self._bounds)
@@ -333,10 +333,12 @@ class _Candidates:
         return max(fits[1:], key=lambda fit: round(self.log_likelihood(fit), _DIGITS))
 
     def agreement(self, leaders: Numbers, accuracies: Floats) -> Floats:
-        """Return (P,) the leading answer's share of a prompt's answers, each weighted by its model's accuracy.
+        """Return (P,) the share of the leading answer among all answers to the prompt.
+
+        Each answer is weighted by the accuracy of the model that gave it.
 
         Args:
-            leaders: (P,) index of each prompt's leading answer; -1 for none, which gives a share of 0.
+            leaders: (P,) index of the candidate that leads at each prompt; -1 for none, which gives a share of 0.
             accuracies: (J,) accuracies of the models.
         """
         weights = np.bincount(
@@ -406,18 +408,17 @@ def _are_voters(accuracies: Floats) -> Bools:
 
 
 def _of_voters(tally: Tally, is_voter: Bools) -> tuple[Tally, Numbers]:
-    """Return the tally of the voting models alone, and the number of each of its answers in the full tally.
+    """Return the tally of the voting models alone, and where its A answers are in the full tally.
 
-    The new tally numbers its A answers from 0. If no voting model gave a prompt's label as an answer, the number of the
-    label becomes `UNSEEN`.
+    If no voting model gave a prompt's label as an answer, `label_answers` has `UNSEEN` for the prompt.
 
     Args:
         tally: the full tally, of all models.
         is_voter: (J,) whether each model votes.
 
     Returns:
-        The new tally.
-        (A,) for each answer in the new tally, its number in the full tally.
+        The new tally, with its answers numbered from 0.
+        (A,) the index in the full tally of each answer in the new one.
     """
     counts = tally.counts.filter(is_voter[tally.counts["model"].to_numpy()])
     answers, indices = np.unique(counts["answer"].to_numpy(), return_inverse=True)
@@ -459,10 +460,10 @@ def _accuracies_at(accuracies: Floats, difficulties: Floats) -> Floats:
 
 
 def _least_accuracy(possible: float, models: int) -> float:
-    """Return the lowest accuracy that the annotator model may assume for any model.
+    """Return the lowest accuracy that the annotator model may assume for any model, at least `_BOUNDS[0]`.
 
-    If it assumed less, an answer could count against a label that is this same answer. The bound rules this out even if
-    all models give the answer. It is at least `_BOUNDS[0]`.
+    With a lower accuracy, an answer that equals the label could make the label less likely. The bound is for the worst
+    case: all models give this answer.
 
     Args:
         possible: number of possible answers to the question.
@@ -475,14 +476,7 @@ def _least_accuracy(possible: float, models: int) -> float:
 def _sparse_sums(
     values: Numbers | Floats, rows: Numbers, columns: Numbers, shape: tuple[int, int]
 ) -> csr_array:
-    """Add up values by row and column, and return the sums as a sparse matrix.
-
-    Args:
-        values: the values to add up.
-        rows: for each value, the index of its row.
-        columns: for each value, the index of its column.
-        shape: numbers of rows and columns of the matrix.
-    """
+    """Return a sparse matrix. Each value is added to the entry with its index in `rows` and its index in `columns`."""
     return csr_array((values.astype(float), (rows, columns)), shape)
 
 

@@ -168,14 +168,14 @@ def queue(audit: Audit, size: int) -> Table:
 
 
 def _tie_note(ties: Sequence[tuple[int, int]], size: int) -> Iterator[Line | str]:
-    """Yield a sentence on the shown rows that are equally doubtful, and then an empty line.
+    """Yield a sentence on groups of equally doubtful rows, and then an empty line; nothing if there are no such groups.
 
-    The order of such rows is random. If there are none, nothing is yielded.
+    The order within a group is random. The sentence names only groups that begin among the shown rows, and at most
+    `_TIES` of them.
 
     Args:
-        ties: first and last rank of each group of equally doubtful rows.
-        size: number of shown rows; they have the ranks 1 to `size`. The sentence names the groups that begin among
-            them, at most the first `_TIES`.
+        ties: first and last rank of each group.
+        size: number of shown rows, which have the ranks 1 to `size`.
     """
     groups = [f"{first:,} to {last:,}" for first, last in ties if first <= size]
     if groups:

@@ -40,7 +40,7 @@ SETTABLE = ("data.extractor", "data.columns", "data.decimal_comma", "data.encodi
 
 @dataclass(frozen=True)
 class Audit:
-    """Result of `audit`: a verdict on each given label of a history, based on the models' answers."""
+    """Result of `audit`: verdicts on a history's given labels, counts, votes, and the share of wrong labels."""
 
     source: Path
     labels: Mapping[str, int]
@@ -325,9 +325,9 @@ def _verified_labels(
 
 
 def _agree(before: str | None, answer: str | None) -> bool:
-    """Return whether two verified answers to a prompt agree, that is whether they match.
+    """Return whether two verified answers to the same prompt match.
 
-    None means that only the label is known to be wrong. Two None agree; None and an answer do not.
+    None says that the label is wrong and the true answer unknown. It matches None, but no answer.
     """
     return before == answer or bool(before and answer and is_match(before, answer))
 
@@ -335,9 +335,9 @@ def _agree(before: str | None, answer: str | None) -> bool:
 def _warnings(
     is_labelled: Bools, verified: Verified | None, model: AnnotatorModel
 ) -> Iterator[str]:
-    """Yield a warning if no prompt has a label, and one if the labels marked as a random draw are none.
+    """Yield a warning if no prompt has a label, and one if labels are marked as a random draw but cannot be one.
 
-    They are no random draw if they are in more or less doubt than chance allows (`calibration.is_no_random_draw`).
+    The second is decided by `calibration.is_no_random_draw`.
 
     Args:
         is_labelled: (P,) whether the prompt has a label.

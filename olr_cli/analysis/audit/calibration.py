@@ -91,10 +91,10 @@ class Verified:
 def asked_truths(
     prompts: Iterable[Prompt], truths: Iterable[str | None]
 ) -> list[Gold | None]:
-    """Return each prompt's true answer as a `Gold`, in which form a `Judge` compares it; None if it is unknown.
+    """Return each prompt's true answer as a `Gold`, or None if it is unknown.
 
-    A `Gold` also says whether the question asks for a percentage. `truths` has one true answer per prompt as text, or
-    None.
+    A `Gold` is what a `Judge` compares answers with. It also says whether the question asks for a percentage. `truths`
+    has one text or None per prompt.
     """
     return [
         None if truth is None else prompt.asked(truth)
@@ -120,8 +120,8 @@ def noise_ratio(verified: Verified, is_labelled: Bools) -> Cell | None:
     """Estimate the share of wrong labels, with a 95 % interval, from verified labels that were drawn at random.
 
     If none was drawn at random, the result is None. Labels that were verified for another reason are not
-    representative, so they only bound the result: at least as many labels are wrong, and at least as many right, as are
-    known to be.
+    representative. They only set limits: labels known to be wrong always count as wrong, and labels known to be right
+    never do.
 
     The interval is Jeffreys', for a finite number of labels. If the drawn labels are all wrong or all right, its ends
     are those of Brown, Cai and DasGupta (2001, "Interval Estimation for a Binomial Proportion").
@@ -155,11 +155,10 @@ def noise_ratio(verified: Verified, is_labelled: Bools) -> Cell | None:
 
 @dataclass(frozen=True)
 class Calibration:
-    """D maps, each of which turns the log odds that a label is wrong into a calibrated chance.
+    """D maps from the log odds that a label is wrong to a calibrated chance; made by `calibrate`.
 
-    The log odds of the annotator model are overconfident. Each map corrects them by a logistic function with an
-    intercept and a slope, fitted to verified labels. The D maps are draws from the posterior of these parameters.
-    `calibrate` makes them.
+    The annotator model's log odds are overconfident. Each map is a logistic function that corrects them. Its intercept
+    and slope are one draw from their posterior, given the verified labels.
     """
 
     intercepts: Floats
@@ -205,9 +204,9 @@ class Calibration:
         return is_better & (gain.low > 0), gain
 
     def gain(self, odds: Floats) -> Cell:
-        """Return how many more labels are expected to be right if they are replaced, with a 95 % interval.
+        """Estimate how many right labels are gained if N labels are replaced, with a 95 % interval.
 
-        Each label is replaced by the answer that the models prefer. The number is negative if this spoils more labels
+        Each label is replaced by the answer that the models prefer. The gain is negative if this spoils more labels
         than it corrects. `odds` are (N,) log odds that the labels are wrong.
         """
         values, sizes = np.unique(np.round(odds, 1), return_counts=True)
@@ -284,11 +283,10 @@ def auroc(scores: Floats, is_true: Bools) -> float | None:
 
 
 def is_no_random_draw(verified: Verified, odds: Floats) -> bool:
-    """Return whether labels marked as a random draw are in more or less doubt than a random draw allows.
+    """Return whether labels marked as a random draw are clearly more doubtful than the others, or clearly less.
 
-    The rank test of Mann and Whitney compares the log odds of the marked labels with those of all others, at p < .005.
-    If no label is marked, or every label is, the result is False. `odds` are (P,) log odds that the label is wrong; NaN
-    without a label.
+    The rank test of Mann and Whitney compares the log odds of the two groups, at p < .005. If either group is empty,
+    the result is False. `odds` are (P,) log odds that the label is wrong; NaN without a label.
     """
     from scipy.stats import mannwhitneyu
 

@@ -68,7 +68,10 @@ Nothing is drawn at random: the same command with the same files writes the same
 def _fate(row: Row | None, choice: Choice, *, is_kept: bool) -> str:
     """Return what happened to a row and why, such as ``left out: doubted`` or ``kept: fine``.
 
-    `row` is the audit's verdict on it, or None if the row has no rollouts.
+    Args:
+        row: the audit's verdict on the row, or None without rollouts.
+        choice: the choice of the export, which gives the reason if a row is left out.
+        is_kept: whether the export has the row.
     """
     status = UNJUDGED if row is None else row["status"]
     if not is_kept:

@@ -29,9 +29,8 @@ def with_labels_of(
     Args:
         history: the history.
         data: the data set that the rollouts were made on.
-        are_for_rewards: whether the rewards are to be audited. If so, no rollouts are copied. If rows that ask the same
-            question have different labels, it is unknown which label a reward is for, so rewards on this question are
-            left out.
+        are_for_rewards: whether the rewards are to be audited. Then no rollouts are copied. A question whose rows have
+            different labels is left out, because it is unknown which label its rewards are for.
 
     Raises:
         UserError: no prompt matches, or a prompt's known label differs from the data set's.
@@ -114,10 +113,10 @@ def _without_ambiguous(
 
 
 def _copied_to_repeats(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
-    """Copy a log's rollouts to all rows of the data set that ask the same question, and return the new history.
+    """Copy a log's rollouts on a question to all rows of the data set that ask this question; return the new history.
 
     Such rows may have different labels. A log without ids cannot tell them apart, so `_with_ids_of` has assigned all
-    rollouts to the first of them. The history of a run is returned unchanged, since a run samples every row separately.
+    rollouts to the first row. A run samples every row separately, so its history is returned unchanged.
     """
     first_ids, candidates = dict[str, str](), list[tuple[str, Prompt]]()
     # A run samples repeated rows separately, so it has answers of their own.

@@ -34,15 +34,14 @@ def evaluations_among(
 ) -> list[EvaluationStore]:
     """Return the evaluations at some places, each once; an empty list if the places are runs or logs.
 
-    A place is the folder of an evaluation, or a folder with several evaluations in it.
-
     Args:
-        places: folders and files.
-        columns: the command's option for the columns of logs. It must not be given for evaluations.
-        benchmark: the command's option for the benchmark of evaluations. It must not be given for anything else.
+        places: files and folders. An evaluation is found by its own folder or by the folder above it.
+        columns: value of the command's option for the columns of logs.
+        benchmark: value of the command's option for the benchmark of evaluations.
 
     Raises:
-        UserError: some places hold evaluations, and others something else; or an option is given that must not be.
+        UserError: only some of the places hold evaluations, `columns` is given for evaluations, or `benchmark` is given
+            for anything else.
     """
     at_places = {
         place: evaluation_folders(place)

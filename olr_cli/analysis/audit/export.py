@@ -104,8 +104,7 @@ class Choice:
     def rates(self) -> tuple[float, float]:
         """The range of `pass_rate` as two shares, the smallest and the largest; (0, 1) if it is not set.
 
-        If `pass_rate` is not two numbers joined by a colon, the result is (1, 0). This is no valid range, so
-        `__post_init__` raises.
+        If `pass_rate` is not two numbers joined by a colon, the result is (1, 0), which `__post_init__` rejects.
         """
         try:
             low, high = map(float, (self.pass_rate or "0:1").split(":"))
@@ -147,8 +146,8 @@ class Choice:
     def _keeps(self, row: Row | None) -> bool:
         """Return whether a row stays under the options `drop`, `only` and `pass_rate`.
 
-        - `drop` removes rows of these statuses, except rows whose label is repaired.
-        - `only` removes rows of all other statuses.
+        - `drop` removes rows whose status it names, except rows whose label is repaired.
+        - `only` removes rows whose status it does not name.
         - `pass_rate` removes rows with a pass rate outside the range, and rows without rollouts, which have none. If
           the label is repaired, the pass rate is that of the new label.
 
@@ -183,11 +182,11 @@ def unrepaired_note(audit: Audit, choice: Choice) -> str | None:
     """Return a sentence on why the export repairs no unverified labels; None if it does, or if no repair is asked for.
 
     A repair replaces unverified labels by proposals, the answers that the models prefer. It does so only if verified
-    labels show that more labels are right then.
+    labels show that this makes more labels right.
 
     Raises:
-        UserError: a repair is asked for but would change and add no label. It is no error if there are prompts without
-            a label that are not in the data set.
+        UserError: the requested repair would change and add no label. If some unlabelled prompts are not in the data
+            set, the sentence is returned instead.
     """
     if not choice.repair:
         return None
@@ -290,10 +289,9 @@ def export(
 ) -> tuple[File, int]:
     """Write the rows of a data set that `choice` keeps, with their labels after the audit, to the file `target`.
 
-    A CSV file keeps its own columns; .parquet and .jsonl are in the interchange format. If people are to check the
-    rows, a row has the true answer as its label if that is verified. If a label changes, the row's ``noise_type`` is
-    updated. Active noise drew a new noisy label at every visit; the file has the audited one, which stays the same from
-    then on.
+    A CSV file keeps its own columns; .parquet and .jsonl are in the interchange format. In rows for people to check, a
+    verified true answer is the label. A new label comes with a new ``noise_type``. If active noise drew a new label at
+    every visit, the file has the audited one, which stays the same from then on.
 
     Returns:
         The file.
@@ -336,9 +334,8 @@ def export(
 def rows_of(audit: Audit, data: PromptSet, choice: Choice) -> list[Row | None]:
     """Return the audit's verdict on each prompt of the data set, in its order; None for a prompt without rollouts.
 
-    The column ``change`` of a verdict says what a repair does to the label. If `choice` repairs no labels, it is
-    ``kept`` in every verdict. Only rows for people to check are an exception: if the true answer is verified, the
-    change stays as the audit found it.
+    The column ``change`` of a verdict says what a repair does to the label. If `choice` repairs no labels, the change
+    is ``kept``, except in rows for people to check whose true answer is verified.
     """
     by_id: dict[str, Row] = {
         row["prompt_id"]: row for row in audit.prompts.iter_rows(named=True)
@@ -409,9 +406,9 @@ def unjudged_note(audit: Audit, data: PromptSet, choice: Choice) -> str | None:
 
 
 def dropped_note(audit: Audit, choice: Choice) -> str | None:
-    """Return a warning if rows are dropped as doubted because of votes alone, so that their labels may be right.
+    """Return a warning about dropped rows that votes alone made doubted: their labels may be right.
 
-    The result is None if no such row is dropped, or if at least `_VERIFY` labels are verified.
+    The result is None if there are no such rows, or if at least `_VERIFY` labels are verified.
     """
     by_votes = audit.prompts.filter(
         ~pl.col("is_verified"), pl.col("status") == "doubted"
@@ -457,11 +454,10 @@ def _relabelled(prompt: Prompt, row: Row) -> Prompt:
 
     - If the verdict changes or adds a label, the new label is the verdict's proposal.
     - Otherwise it is the label that was audited.
-    - If no label was audited, the prompt keeps its own.
+    - If no label was audited, the prompt keeps its own. If this is the sentinel, a label that no answer matches, the
+      prompt's noise type becomes ``inactive``.
 
-    In the last case the prompt's own label may be the sentinel, a label that no answer matches. Its noise type then
-    becomes ``inactive``: no noisy label is drawn for the prompt any more. `_with_noise_types` updates the noise types
-    of all other prompts.
+    `_with_noise_types` updates the noise types of all other prompts.
     """
     label = (
         row["proposed_label"]

@@ -174,8 +174,8 @@ class Request:
 def carry_out(request: Request, report: Report, show: Callable[[Answer], None]) -> Answer:
     """Audit the labels (or the rewards), write the requested files, and return what the command prints.
 
-    `report` is called with the progress. If `request.out` cannot be written, `show` is called with the output before
-    the error is raised.
+    `report` is called with the progress. If the verdicts on labels cannot be written to `request.out`, `show` is called
+    with the output before the error is raised.
     """
     request.require_sense()
     # Responses take most of the memory; only the queue of rewards and the page show them.
@@ -244,11 +244,11 @@ def _with_verifier(
     found: RewardAudit,
     answer: Answer,
 ) -> Answer:
-    """Add the measured errors of the verifier to the output of an audit of rewards.
+    """Add the measured errors of the verifier, as a recipe's `verifier` section, to the output of an audit of rewards.
 
-    They are added as the `verifier` section of a recipe. If `target` is `PRINTED`, the output prints this section
-    alone, so that it can be pasted into a recipe. Otherwise a recipe is written to the file `target`. This recipe
-    trains once with the measured verifier and once without it, and the output proposes the command that starts it.
+    - If `target` is `PRINTED`, the output prints this section alone, so that it can be pasted into a recipe.
+    - Otherwise a recipe is written to the file `target`. It trains once with the measured verifier and once without it.
+      The output proposes the command that starts it.
 
     Args:
         request: the call of `olr audit`.
@@ -421,11 +421,11 @@ def _labelled_only(export: Path, data: DataSection, unlabelled: int) -> dict[str
 
 
 def training_command(audit: Audit, export: Path, settings: Sequence[str]) -> str | None:
-    """Return the command that trains on the exported data, or None for another trainer's run, which olr cannot start.
+    """Return the command that trains on the exported data; None if the run is of another trainer (`ExternalEngine`).
 
-    For a training run the command uses the run's own recipe. For other rollouts it uses a recipe that comes with olr,
-    and the policy that made the rollouts. If the path of the policy is unknown, ``MODEL`` takes its place. `settings`
-    are the ``KEY=VALUE`` texts that the history was read with.
+    For olr's own training runs, the command uses the run's recipe. In all other cases, logs included, it uses a recipe
+    that comes with olr, and the policy that made the rollouts. If the path of the policy is unknown, ``MODEL`` takes
+    its place. `settings` are the ``KEY=VALUE`` texts that the history was read with.
     """
     if export.suffix not in CSV:
         settings = [it for it in settings if not it.strip().startswith("data.columns")]

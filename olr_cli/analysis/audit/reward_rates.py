@@ -270,11 +270,14 @@ def _by_cell(judged: pl.DataFrame) -> tuple[Floats, Floats]:
 
 
 def _rates(right: Floats, wrong: Floats, right_prompts: int, wrong_prompts: int) -> Rates:
-    """Return the error rates of the verifier, or of the grader if the columns are in the order `_OF_GRADER`.
+    """Return the error rates of the verifier or of the grader.
+
+    A column of the counts is a combination of reward and grader's verdict. The columns are in the order of `_CELLS` for
+    the verifier's rates, and in the order `_OF_GRADER` for the grader's.
 
     Args:
         right: (1 + draws, 4) numbers of rollouts with a right answer: over all prompts, then in each draw of the
-            bootstrap. The four columns are the combinations of reward and verdict in `_CELLS`.
+            bootstrap.
         wrong: (1 + draws, 4) numbers of rollouts with a wrong answer.
         right_prompts: number of prompts behind the right rollouts. It sets the interval of a rate of 0 or 1.
         wrong_prompts: number of prompts behind the wrong rollouts.

@@ -209,11 +209,10 @@ def _by_visit(known: pl.DataFrame) -> list[RatesOfVisits]:
 
 
 def _audited_rollouts(history: RolloutHistory) -> tuple[pl.DataFrame, int]:
-    """Return the rollouts that have a label and a verifier's reward, and the number of all other rollouts.
+    """Return the rollouts that have a label and a verifier's reward, and the number of rollouts left out.
 
-    Some rewards are given without asking a verifier; their rollouts are among the others. The columns are prompt_id,
-    visit, label, answer, ``is_rewarded``, response (its end, or null if it is unknown) and ``paid``, the reward as a
-    number.
+    A reward that was given without asking a verifier is left out too. The columns are prompt_id, visit, label, answer,
+    ``is_rewarded``, response (its end, or null if it is unknown) and ``paid``, the reward as a number.
 
     Raises:
         UserError: no rollout has a label and a verifier's reward.
@@ -284,13 +283,12 @@ def _audited_rollouts(history: RolloutHistory) -> tuple[pl.DataFrame, int]:
 def _other_extractor(
     accepted: pl.DataFrame, history: RolloutHistory, judge: Judge
 ) -> tuple[str, float] | None:
-    """Find an extractor that often reads the right answer in rewarded responses that olr now reads wrongly.
+    """Find an extractor by which most of these responses have the right answer; the verifier may read answers with it.
 
-    If there is one, the verifier may read answers in the same way. All extractors are tried on the responses. The best
-    is the one that reads the right answer in most of them.
+    All extractors are tried. The best is the one that reads the right answer in most responses.
 
     Args:
-        accepted: rewarded rollouts whose answer, as read now, is wrong.
+        accepted: rewarded rollouts in which olr's present extractor reads a wrong answer.
         history: the history of these rollouts.
         judge: compares answers with labels.
 
@@ -315,11 +313,10 @@ def _other_extractor(
 
 
 def _kind(answer: str, label: str) -> str:
-    """Guess from the texts of answer and label why reward and verdict differ.
+    """Guess from the texts of answer and label why reward and verdict differ, and return the first of these that fits.
 
-    If both are numbers and differ, the result is ``near value`` for a difference below `_NEAR`, relative to the label,
-    and ``other value`` for a larger one. In all other cases the first of these that fits is returned:
-
+    - ``near value``: two different numbers. They differ by less than `_NEAR` times the label.
+    - ``other value``: two different numbers that are further apart.
     - ``same text``: the texts are equal.
     - ``words or unit``: the answer seems to contain words or a unit.
     - ``spelling``: anything else.

@@ -23,9 +23,8 @@ PRINTED = Path("-")
 def verifier_of(audit: RewardAudit) -> VerifierSection:
     """Return the `verifier` section of a recipe, for a verifier that errs as often as the audited rewards.
 
-    If people judged answers, their verdicts are the truth. The section then has error rates and no rules. Otherwise the
-    grader's verdicts are the truth. The section then has error rates, and rules for kinds of answers that are often
-    misjudged.
+    If people judged answers, their verdicts are the truth, and the section has error rates only. Otherwise the grader's
+    verdicts are the truth, and the section also has rules for kinds of answers that are often misjudged.
     """
     section = measured_verifier(audit.known)
     if not audit.verified:
@@ -70,7 +69,7 @@ def recipe_text(
         section: the `verifier` section with the measured errors.
         history: the audited history.
         data: the data set, or None if the user named none.
-        target: the file that the text will be written to. The path of the run's own recipe is relative to its folder.
+        target: the file to be written. The text names the run's recipe by a path relative to this file's folder.
 
     Raises:
         UserError: no reward was found wrong, or the data set is unknown.

@@ -87,12 +87,10 @@ def rounded(rate: Any) -> Decimal:
 
 
 def _errors_repeat(cases: pl.DataFrame) -> bool:
-    """Return whether errors repeat: whether an answer that is misjudged once is misjudged in every rollout.
+    """Return whether an answer that is misjudged once is misjudged in every rollout.
 
     Otherwise each rollout is misjudged independently. To tell the two apart, this counts the pairs of rollouts with the
-    same answer of which both are misjudged. If errors repeat, these are all pairs whose first rollout is misjudged. If
-    errors are independent, they are fewer. The result is True if the count is nearer to the first number than to the
-    second.
+    same answer in which both are misjudged. The case that predicts a number nearer to this count is chosen.
 
     In `cases`, a row is an answer to a prompt; `bad` of its `of` rollouts are misjudged.
     """
@@ -177,14 +175,13 @@ def _frequent(cases: pl.DataFrame, value: pl.Expr) -> list[str]:
 
 
 def _gain(cases: pl.DataFrame, holds: pl.Expr) -> float:
-    """Return how much of the errors a rule explains, or 0 if the rule is not clearly supported.
+    """Return how much of the variation of the error rate a rule explains, or 0 if the rule is not clearly supported.
 
-    The measure is the sum of squares between two sides: the cases that meet the rule's condition, and all others. A
-    rule is clearly supported if both sides have at least `_FEWEST` prompts, and the error rate under the condition is
+    The measure is the sum of squares between two groups: the cases that meet the condition `holds`, and all others. A
+    rule is clearly supported if both groups have at least `_FEWEST` prompts, and the error rate under the condition is
     higher than elsewhere by more than `_LEAST` and by more than `_SURE` standard errors.
 
-    Rules are learned from half of the prompts and tested here on the other half (``learns`` is false). `holds` is the
-    condition of the rule.
+    Rules are learned from half of the prompts and tested here on the other half (``learns`` is false).
     """
     rows = (
         cases.filter(~pl.col("learns"))

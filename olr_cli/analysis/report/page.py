@@ -256,9 +256,9 @@ def _filled(template: str, **parts: str) -> str:
 
 
 def _policy(style_sheet: str, script: str) -> str:
-    """Return the page's Content-Security-Policy.
+    """Return the page's Content-Security-Policy, which allows only this style sheet, this script and embedded images.
 
-    Only this style sheet and this script are used, and nothing is loaded. The script cannot insert text as HTML.
+    The page can load nothing from elsewhere, and the script cannot insert text as HTML.
     """
     return "; ".join(
         (
@@ -285,8 +285,8 @@ def _hash(content: str) -> str:
 def summary(arms: Sequence[Arm], notes: Sequence[str]) -> Iterator[Element]:
     """Yield the HTML elements at the top of a report.
 
-    For a single run these are its outcomes and its settings, for several runs a table of the runs. The notes follow,
-    with one more on each run whose accuracy shows a sign of collapse.
+    A single run is shown by its outcomes and settings, several runs by a table. Below are the `notes`, and a further
+    note on each run whose accuracy shows a sign of collapse.
     """
     runs = [run for arm in arms for run in arm.runs]
     if len(runs) == 1:

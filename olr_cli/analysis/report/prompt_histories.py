@@ -148,10 +148,10 @@ def prompt_histories(run: Run, ids: Sequence[str]) -> PromptHistories:
 
 
 def histories_of_log(history: RolloutHistory, ids: Sequence[str]) -> PromptHistories:
-    """Return the true answers to some prompts of a log, as arrays without visits.
+    """Return the true answers to some prompts of a log, as arrays.
 
-    A log has no decisions about labels to show. `ids` are the prompts in order. An unknown true answer is an empty
-    text.
+    There are no arrays by visit, since a log has no decisions about labels. `ids` are the prompts in order. An unknown
+    true answer is an empty text.
     """
     truths = [history.prompts[name].true_answer or "" for name in ids]
     strings = ["", *sorted(set(truths) - {""})]

@@ -177,13 +177,9 @@ def _with_ends(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 class Sampled:
-    """The steps of a history. While a caller iterates over them, a few responses to every prompt are kept.
+    """The steps of a history; while they are iterated over, a few responses to every prompt are kept (`responses`).
 
     Iterating yields each step unchanged.
-
-    Attributes:
-        responses: the responses kept so far, in the columns of `read_responses` that the history has. There are at most
-            `2 * SAMPLES` to a prompt. One response for each answer is kept before a second one with the same answer.
     """
 
     def __init__(self, steps: Iterable[pl.DataFrame]) -> None:
@@ -203,7 +199,11 @@ class Sampled:
 
     @property
     def responses(self) -> pl.DataFrame | None:
-        """The responses kept so far; None if the history has none."""
+        """The responses kept so far, in the columns of `read_responses` that the history has; None without any.
+
+        There are at most `2 * SAMPLES` to a prompt. One response for each answer is kept before a second one with the
+        same answer.
+        """
         return _few(pl.concat(self._kept)).sort(ORDER) if self._kept else None
 
 
