@@ -205,7 +205,7 @@ class Progress:
             name: the model's name in tables.
             samples: number of samples in all.
             done: number of samples that an earlier call stored.
-            is_served: whether a server has the model.
+            is_served: whether a server has the model; otherwise it is loaded here.
         """
         there = f", {done:,} of them there already" if done else ""
         following = "asking the server" if is_served else "loading the model"

@@ -48,8 +48,8 @@ def grade(
     """Read the answer in each response and grade it; return graded copies of the samples, in the same order.
 
     Equivalent answers to a problem form a class. A sample's `answer_class` becomes the most frequent spelling in its
-    class; for multiple choice, it becomes the letter of an option. It is None without an answer, and in multiple choice
-    also if the answer names no option.
+    class; for multiple choice, it becomes the letter of an option. It is None if there is no answer, or if the answer
+    to a multiple-choice problem names no option.
 
     Args:
         benchmark: decides the grader, the extractor and the tolerance.

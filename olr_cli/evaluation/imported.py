@@ -383,8 +383,8 @@ def _problems(
 ) -> Iterator[_Problem]:
     """Yield each prompt of a log with the responses that count as its samples.
 
-    A log of training may have visited a prompt several times; only the responses of its last visit count. If prompts
-    have different numbers of responses, each keeps only its first ones, as many as the prompt with the fewest has.
+    A log of training may have visited a prompt several times; only the responses of its last visit count. Each
+    prompt keeps only its first n responses, where n is the smallest number that any prompt has.
 
     Args:
         rows: one row for each response.

@@ -111,7 +111,7 @@ def scores_table(
     for each evaluation.
 
     Args:
-        evaluations: at least one. If the reference is one of several, it is shown only as the reference.
+        evaluations: at least one. If the reference is among several, it is shown only as the reference.
         reference: the scores to compare with; None: there are none. An evaluation with old scores from before its golds
             were corrected (`NamedScores.before`) is compared with these instead.
     """

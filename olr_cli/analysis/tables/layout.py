@@ -169,7 +169,7 @@ class Layout:
 def compared_with(table: str) -> tuple[str, str]:
     """Return the reference method of one of the paper's tables, and a phrase that describes the reference row.
 
-    The other rows of the table are compared with rows of this method. It is ``grpo`` if the table has GRPO, otherwise
+    The other rows of the table are compared with rows of this method: ``grpo`` if the table has GRPO, otherwise
     ``olr``.
     """
     methods = {row.setting.method for row in published_table(table)}
