@@ -82,10 +82,10 @@ class ProblemSource(Section):
     """Built-in set whose test split is used: ``arithmetic`` or ``arithmetic:subtraction``."""
 
     @model_validator(mode="after")
-    def _is_one(self) -> ProblemSource:
-        """Return the source; raise `ValueError` unless it has exactly one of `hub`, `file` and `task`.
+    def _check_keys(self) -> ProblemSource:
+        """Return the source; raise `ValueError` unless exactly one of `hub`, `file` and `task` is set.
 
-        Keys that belong to `hub`, such as `split`, are refused beside `file` and `task`.
+        The error is also raised if any further key, such as `split`, is set without `hub`.
         """
         is_beside = self.hub is None and not self.model_fields_set <= {"file", "task"}
         if [self.hub, self.file, self.task].count(None) != 2 or is_beside:
@@ -96,9 +96,9 @@ class ProblemSource(Section):
 
     @model_serializer
     def _serialized(self) -> dict[str, Any]:
-        """Serialize only the keys that are allowed together, because validation refuses any others on reading.
+        """Return `file` alone, `task` alone, or `hub` with `revision`, `config`, `split` and `gated`.
 
-        A hub source has `hub`, `revision`, `config`, `split` and `gated`. Any other source has `file` or `task` alone.
+        Validation refuses all other combinations, so a source with all keys could not be read back.
         """
         if self.hub is None:
             return {"task": self.task} if self.file is None else {"file": self.file}
@@ -116,8 +116,8 @@ class ProblemSource(Section):
 class ProblemFields(Section):
     """Names of the columns that hold the question, answer, id and options of a benchmark's rows.
 
-    Rows in the interchange format (that of verl) need no such names: their column `prompt` holds the question as chat
-    messages.
+    Rows in the interchange format, which is verl's, need no such names. Their column `prompt` holds the question as
+    chat messages.
     """
 
     problem: Text
@@ -154,10 +154,10 @@ class ProblemFields(Section):
 
     @property
     def right_option(self) -> int | None:
-        """If `answer` is one of the columns in `choices`, its index there; otherwise None.
+        """Index in `choices` of the column that holds the right option of every row; None if there is no such column.
 
-        That column holds the right option of every row. With None, the column `answer` of a multiple-choice row names
-        the right option by its label or index.
+        There is one if `answer` names a column in `choices`. Otherwise, the column `answer` has the label or index of
+        each multiple-choice row's right option.
         """
         if isinstance(self.choices, tuple) and self.answer in self.choices:
             return self.choices.index(self.answer)
@@ -219,7 +219,7 @@ class Benchmark(Section):
     @model_validator(mode="before")
     @classmethod
     def _title_by_default(cls, tree: Any) -> Any:
-        """Return the settings before validation; if they have no title, the benchmark's name becomes the title."""
+        """Return a benchmark's unvalidated settings; if they have no title, the name becomes the title."""
         return (
             {"title": tree["name"], **tree}
             if isinstance(tree, Mapping) and "name" in tree
@@ -274,10 +274,10 @@ class Benchmark(Section):
         return self._notes
 
     def named(self) -> Benchmark:
-        """Return a copy that `require_named` accepts even if its extractor is a Python function.
+        """Return a copy whose extractor may be a Python function: `require_named` accepts it.
 
-        Call this only if the command names the benchmark's YAML file: the user then trusts the code that the file
-        names. The copy's settings are those of the original.
+        Call this only if the command names the benchmark's YAML file, because the user then trusts the code that the
+        file refers to. No setting changes.
         """
         benchmark = self.model_copy()
         benchmark._is_named = True
@@ -492,8 +492,8 @@ def _problems(file: Path) -> PromptSet:
 def held_out_set(run: Path) -> str | None:
     """Return where a run's held-out prompts are: a path, a hub id, or the name of a built-in set; None if it has none.
 
-    Held-out prompts are not trained on. A recipe names them in `data.test`. With `data.held_out` instead, the run set
-    some of its prompts apart, in a file of the run directory.
+    Held-out prompts are not trained on. They are the recipe's `data.test`. If the recipe has `data.held_out` instead,
+    they are prompts that the run set apart, in a file of the run directory.
     """
     test = read_recipe(run).data.test
     return (
@@ -595,9 +595,9 @@ def _benchmark(
 
 
 def _free_name(name: str) -> str:
-    """Return a benchmark's name for a data file: the file's name without suffix, as a safe folder name.
+    """Turn a data file's name into a name for its benchmark: without suffix, and safe as a folder's name.
 
-    The name has at most 100 characters. ``-data`` is appended if a built-in benchmark or set has that name.
+    ``-data`` is appended if a built-in benchmark or set has that name. The result has at most 100 characters.
     """
     stem, suffix = os.path.splitext(name)
     stem = folder_name(stem if suffix in SUFFIXES else name).strip("-._+") or "data"

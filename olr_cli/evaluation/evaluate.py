@@ -199,13 +199,13 @@ class Progress:
         )
 
     def start(self, name: str, samples: int, done: int, *, is_served: bool = False) -> None:
-        """Print the name of a model that is about to be loaded, and prepare its bar without showing it yet.
+        """Print that a model is about to be loaded, or a server asked; prepare the bar without showing it yet.
 
         Args:
             name: the model's name in tables.
             samples: number of samples in all.
             done: number of samples that an earlier call stored.
-            is_served: whether a server has the model; then nothing is loaded here.
+            is_served: whether a server has the model; otherwise it is loaded here.
         """
         there = f", {done:,} of them there already" if done else ""
         following = "asking the server" if is_served else "loading the model"
@@ -215,8 +215,7 @@ class Progress:
     def generating(self, titles: Sequence[str]) -> None:
         """Show the bar in a terminal; print the titles of the benchmarks elsewhere.
 
-        Call this once the model is loaded, because libraries print lines while they load it, and these would break the
-        bar.
+        Call this after the model is loaded.
 
         Args:
             titles: the titles of the benchmarks that lack samples.

@@ -48,12 +48,12 @@ def grade(
     """Read the answer in each response and grade it; return graded copies of the samples, in the same order.
 
     Equivalent answers to a problem form a class. A sample's `answer_class` becomes the most frequent spelling in its
-    class; for multiple choice, it becomes the letter of an option. It is None without an answer, and in multiple choice
-    also if the answer names no option.
+    class; for multiple choice, it becomes the letter of an option. It is None if there is no answer, or if the answer
+    to a multiple-choice problem names no option.
 
     Args:
         benchmark: decides the grader, the extractor and the tolerance.
-        samples: all samples of one or more problems. If one is missing, a class may be named after another spelling.
+        samples: all samples of one or more problems. If some are missing, `answer_class` may become another spelling.
         judge: decides whether answers are equivalent. Multiple choice does not need it.
         counted: counter to which the verdicts of `judge` are added; None: they are not counted.
     """
@@ -362,8 +362,8 @@ def _verified_tasks(
         are_needed: raise an error if no benchmark is left.
 
     Raises:
-        UserError: no benchmark is finished; a benchmark's grader, extractor or tolerance is not that of its stored
-            grades; or `are_needed` is set and no benchmark is left.
+        UserError: no benchmark is finished; a benchmark's grader, extractor or tolerance has changed since it was
+            graded; or `are_needed` is set and no benchmark is left.
     """
     store, record = target.store, target.store.record()
     stored = {name: task.definition for name, task in record.benchmarks.items()}
@@ -399,9 +399,9 @@ def _rekey(
         tasks: the benchmarks to copy, with verified golds.
 
     Returns:
-        The copy, its scores, and the original's scores. Both lists of scores are in the order of `tasks`. Scores are
-        paired by problem id and gold, so the original's `Score.by_problem` is returned with the new golds in its keys
-        and the old shares.
+        The copy, its scores, and the original's scores. Both lists of scores are in the order of `tasks`. The
+        original's `Score.by_problem` has the old shares under the new golds, because scores are paired by problem id
+        and gold.
     """
     store = target.store
     [digest] = {task.verified.digest for task in tasks if task.verified}

@@ -70,7 +70,7 @@ _LETTER = re.compile(r"\(?[A-J]\)?")
 
 
 class _Problem(NamedTuple):
-    """A prompt in a log, with its text, and with the responses that count as its samples."""
+    """One prompt of a log, its text, and the responses that are imported as its samples."""
 
     prompt: Prompt
     """The prompt; its label is still a cell that `golds_of` has to read."""
@@ -92,7 +92,7 @@ class _LoggedTask(NamedTuple):
     trainer: str
     problems: Sequence[_Problem]
     results: Mapping[str, Any]
-    """Content of lm-eval's file with the scores; empty if there is none."""
+    """Content of lm-eval's file with the scores, or ``model_name`` of another log; empty if there is neither."""
 
     sampling: Sampling
     unknown: Sequence[str]
@@ -224,9 +224,9 @@ def _target(
     """Return the target of an imported evaluation: the model behind the responses, and the folder for results.
 
     Args:
-        first: the log's first task. Its path names the model if `results` does not.
-        results: facts stored beside the responses, such as lm-eval's file of scores. A ``model_name`` in them names the
-            model.
+        first: the log's first task.
+        results: facts stored beside the responses, such as lm-eval's file of scores. The model is the ``model_name`` in
+            them; without one, its name is taken from the path of `first`.
         out: the folder; None: ``evaluations/<model>-<program>``.
         origin: facts about the log, for `Target.origin`.
     """
@@ -383,9 +383,8 @@ def _problems(
 ) -> Iterator[_Problem]:
     """Yield each prompt of a log with the responses that count as its samples.
 
-    A log of training may have visited a prompt several times; only the responses of its last visit count. If prompts
-    have different numbers of responses, the smallest number counts: of each prompt, only so many of its first
-    responses are kept.
+    A log of training may have visited a prompt several times; only the responses of its last visit count. Each
+    prompt keeps only its first n responses, where n is the smallest number that any prompt has.
 
     Args:
         rows: one row for each response.
@@ -567,18 +566,13 @@ def _asked_benchmark(
 
 
 def _problem_indices(task: _LoggedTask, problems: QuestionIndex) -> list[int]:
-    """Look up each problem of a logged task in a benchmark, and return the benchmark's indices in the order of the log.
+    """Find each problem of a logged task in a benchmark; return the found problems' indices there, in the log's order.
 
     A problem that is not found adds no index, so the result may be shorter than the task. Two ways are tried in turn:
 
-    1. The question is equal. Some logs have texts beside the prompt, one of which may be the bare question
-       (`_Problem.texts`). The longest text that equals a question of the benchmark counts. Without such texts, the
-       prompt's messages are compared.
-    2. The prompt contains a question of the benchmark. The longest such question counts.
-
-    Args:
-        task: the logged task.
-        problems: the questions of the benchmark.
+    1. Search for an equal question. If the log has texts beside the prompt (`_Problem.texts`), the longest of them that
+       equals a question of the benchmark counts. Otherwise, the prompt's messages are compared.
+    2. Search for the longest question of the benchmark that the prompt contains.
     """
     within = problems.find_within({it.prompt.prompt_id: it.text for it in task.problems})
     indices: list[int] = []

@@ -23,13 +23,13 @@ _BATCH = 2_000_000
 
 
 def bootstrap_interval(strata: Sequence[Sequence[float]], *purpose: str) -> Ends | None:
-    """Return a 95 % bootstrap interval (BCa, Efron 1987) for the mean over benchmarks of each benchmark's mean value.
+    """Return a 95 % bootstrap interval (BCa, Efron 1987) for an average over benchmarks.
 
-    The problems of a benchmark are resampled among themselves.
+    The average is the mean of the benchmarks' means. Each benchmark's problems are resampled among themselves.
 
     Args:
         strata: one list for each benchmark, with a value for each of its problems.
-        purpose: words that name the estimated number. They are the seed: the same words give the same draws.
+        purpose: words that name the average. They are the seed: the same words give the same draws.
 
     Returns:
         The lower and upper end. None if a benchmark has fewer than two values, or if every benchmark's values are all

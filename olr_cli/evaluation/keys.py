@@ -26,17 +26,17 @@ def with_verified_keys(
 ) -> list[Task]:
     """Return the tasks with golds that people have verified, and without the problems that people have rejected.
 
-    A problem is rejected if its gold is wrong or its question is flawed, and the file has no true answer for it. A
-    problem that the file does not name keeps its gold. A task of which the file names no problem is returned unchanged.
+    A problem is rejected if the file calls its gold wrong or flawed and has no true answer for it. A problem without a
+    label in the file keeps its gold. A task without any labelled problem is returned unchanged.
 
     Args:
         tasks: the benchmarks with their problems.
         file: the file of verified labels (`VerifiedLabels`).
-        are_needed: raise an error if the file names no problem.
+        are_needed: raise an error if the file has no label for any of the problems.
 
     Raises:
-        UserError: the file rejects all problems of a task, or names no problem although `are_needed` is set. It is also
-            raised if two tasks that the file corrects use the same problem id.
+        UserError: all problems of a task are rejected; no problem has a label although `are_needed` is set; or two
+            tasks with labelled problems share a problem id.
     """
     with at("verified"):
         labels = VerifiedLabels.read(file)
@@ -59,12 +59,7 @@ def with_verified_keys(
 def _corrected(task: Task, labels: VerifiedLabels, file: Path) -> Task:
     """Return a task with the golds of a file of verified labels; unchanged if no problem has a label in the file.
 
-    `Task.verified` of the result names the file and counts the changes.
-
-    Args:
-        task: the benchmark with its problems.
-        labels: the content of `file`.
-        file: the file of verified labels.
+    `labels` is the content of `file`. `Task.verified` of the result names the file and counts the changes.
 
     Raises:
         UserError: the file rejects all problems.
@@ -91,10 +86,9 @@ def _corrected(task: Task, labels: VerifiedLabels, file: Path) -> Task:
 
 
 def _with_answers(task: Task, answers: Mapping[str, str | None]) -> Iterator[Prompt]:
-    """Yield the problems that are not rejected, with their verified golds.
+    """Yield the problems that are not rejected, with their verified answers as golds.
 
-    A problem keeps its old gold if it has no verified answer, or if the verified answer only spells the old gold
-    differently.
+    A problem keeps its old gold if `answers` lacks it, or if its verified answer only spells the old gold differently.
 
     Args:
         task: the benchmark with its problems.

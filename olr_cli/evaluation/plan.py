@@ -228,8 +228,8 @@ def _targets(request: EvaluationRequest, *, is_held_out: bool) -> dict[str, list
 def _with_sampling(request: EvaluationRequest, chosen: Chosen) -> EvaluationRequest:
     """Return the request with its sampling and number of samples filled in.
 
-    A setting that the command gives stays as it is. Any other setting gets the default of the chosen benchmarks, with
-    one exception: at temperature 0, `samples` stays None, and each problem is sampled once.
+    A setting that the command gives stays as it is. Any other setting gets the default of the chosen benchmarks. At
+    temperature 0, however, `samples` stays None, which means one sample of each problem.
     """
     sampling, samples = replace(chosen.sampling, **request.drawn), request.samples
     if samples is None and sampling.temperature:
@@ -277,11 +277,10 @@ def _label_notes(tasks: Sequence[Task]) -> Iterator[str]:
 
 
 def _in_own_folder(target: Target, *, is_held_out: bool) -> Target:
-    """Return the target with a suffix to its folder's name, unless the model is evaluated on its default set.
+    """Return the target, with a suffix to its folder's name if the model is not evaluated on its default kind of set.
 
-    By default, a run with a held-out set is evaluated on that set, and any other model on benchmarks. If the user asks
-    for the other kind, the suffix gives it a folder of its own. All benchmarks in a folder share one set of sampling
-    settings, and held-out sets are sampled as in training.
+    By default, a run with a held-out set is evaluated on that set, and any other model on benchmarks. The two kinds
+    need folders of their own: held-out sets are sampled as in training, and a folder has one set of sampling settings.
 
     Args:
         target: the model and its default folder.
@@ -342,7 +341,7 @@ def default_benchmarks(
     Args:
         models: folders, hub ids, built-in policies or runs.
         data: a file of problems, or a folder of such files. The column ``data_source`` names a row's benchmark.
-        of_the_paper: ignore the held-out sets, because runs are compared with the paper.
+        of_the_paper: skip the held-out sets, for a comparison with the paper.
 
     Raises:
         UserError: the models have different defaults, or the data or held-out sets cannot be read.
@@ -441,9 +440,9 @@ def _benchmarks_of(data: Path) -> tuple[list[Benchmark], str | None]:
 def protocol_of(asked: Protocol | None, targets: Sequence[Target]) -> Protocol:
     """Return the protocol to evaluate with.
 
-    A protocol is a set of defaults for samples and prompts. ``paper`` has those behind the paper's printed scores. If
-    the models have stored evaluations, their protocol is returned, because the command continues them. Otherwise it is
-    the protocol on the command line, or ``standard`` if there is none.
+    A protocol is a set of defaults for samples and prompts. ``paper`` stands for those of the paper's printed scores.
+    If the models have stored evaluations, their protocol is returned, because the command continues them. Otherwise it
+    is the protocol on the command line, or ``standard`` if there is none.
 
     Args:
         asked: the protocol on the command line; None if it names none.
@@ -473,7 +472,7 @@ def protocol_of(asked: Protocol | None, targets: Sequence[Target]) -> Protocol:
 def paper_benchmark(benchmark: Benchmark) -> Benchmark:
     """Return a copy of a benchmark with the number of samples that the paper drew.
 
-    For GPQA, line breaks at the end of the prompt are removed, because most of the authors' questions end without one.
+    For GPQA, line breaks at the end of the prompt are removed, because most of the authors' prompts have none there.
     """
     changes: dict[str, object] = {"samples": _SAMPLES.get(benchmark.name, 1)}
     if benchmark.name == "gpqa_diamond":

@@ -89,7 +89,7 @@ class PooledProblem:
 def pool_of(
     store: EvaluationStore, tasks: Sequence[Task], seed: int
 ) -> list[PooledProblem]:
-    """Return the problems of all tasks that lack samples, in the order in which they are asked.
+    """Return all problems with missing samples, in the order in which the model is asked.
 
     Args:
         store: has the samples of earlier calls.
@@ -141,8 +141,8 @@ class Recorder(AbstractContextManager["Recorder"]):
     """Grade and store finished problems in a second thread while the model works on others.
 
     The end of the `with` block waits until all added problems are stored. evaluation.json is written with the first
-    samples. It is written again whenever the backend's `facts` change: a server shows only in its replies which
-    settings it refuses.
+    samples, and again whenever the backend's `facts` change. They change, for example, if a server's reply shows that
+    it refuses a setting.
     """
 
     store: EvaluationStore
@@ -186,8 +186,8 @@ class Recorder(AbstractContextManager["Recorder"]):
     def add(self, problems: Iterable[tuple[PooledProblem, list[Generation]]]) -> None:
         """Queue finished problems, each with all its samples, old and new, to be graded and stored.
 
-        The second thread gets all waiting problems once they have 64 samples, or once 15 seconds have passed since it
-        last got some. If the thread has failed, its error is raised here.
+        This call passes the queue to the second thread if the queue holds at least 64 samples, or if it was last passed
+        on more than 15 seconds ago. If the thread has failed, its error is raised here.
         """
         self._waiting += problems
         # Raise an error of the thread now, not after hours of generation that cannot be stored.

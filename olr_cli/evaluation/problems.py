@@ -88,9 +88,7 @@ def digest(problems: Iterable[Prompt]) -> str:
 def _from_source(benchmark: Benchmark, limit: int | None) -> list[Prompt]:
     """Return the problems of the benchmark's own source.
 
-    Args:
-        benchmark: the benchmark.
-        limit: the largest number of problems to make for a built-in set. A source of another kind is read as a whole.
+    For a built-in set, `limit` is the largest number of problems to make. Any other source is read as a whole.
     """
     source = benchmark.source
     if source.task is not None:
@@ -334,8 +332,8 @@ def _labels(question: str) -> list[str]:
 def _label(gold: str, labels: Sequence[str], problem_id: str, place: str) -> str:
     """Return a gold of multiple choice in clean form: an option's label, or the option's position counted from 1.
 
-    A gold that is a label stays a label, and a gold that is a position stays a position. Case, brackets and a full stop
-    do not matter, so that ``(b).`` gives ``B``.
+    A label stays a label, and a position stays a position. Case, brackets and full stops are ignored: ``(b).`` gives
+    ``B``.
 
     Args:
         gold: the gold as the data have it.
@@ -360,8 +358,8 @@ def _label(gold: str, labels: Sequence[str], problem_id: str, place: str) -> str
 def _renamed(benchmark: Benchmark, fields: ProblemFields, rows: Rows) -> pa.Table:
     """Return a table of question, answer, id and options, under the column names that `read_rows` expects.
 
-    Options are included only if they have to be added below the questions (`_added_option_columns`). The answer is left
-    out if one column of `fields.choices` always holds the right option.
+    Options are included only if they have to be added below the questions (`_added_option_columns`). There is no column
+    for the answer if the same column of `fields.choices` holds every row's right option.
 
     Raises:
         UserError: a column of `fields` is missing.

@@ -98,7 +98,7 @@ class PublishedRow:
 
     @property
     def cells(self) -> dict[str, Cell]:
-        """Name -> table cell without an interval, for each benchmark and the means ``in`` and ``out``."""
+        """The scores and means in `shares`, as name -> table cell without an interval."""
         return {name: Cell(share) for name, share in self.shares.items()}
 
     @property
@@ -168,8 +168,8 @@ def published_row(setting: Setting) -> PublishedRow:
     """Return the paper's row for a setting.
 
     Raises:
-        UserError: there is no such row. If the paper has the model, the error names up to three rows of it that are
-            most similar to the setting.
+        UserError: there is no such row. If the paper has rows of the model, the error names the most similar ones, at
+            most three.
     """
     rows = published_rows()
     if setting in rows:

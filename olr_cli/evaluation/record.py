@@ -133,8 +133,8 @@ class TaskRecord(Section):
 class Task:
     """A benchmark to evaluate, with its problems and the number of samples of each.
 
-    `data` is the file or folder that replaces the benchmark's source; None: nothing does. `verified` describes the
-    verified keys (checked golds) behind the golds; None: the golds are the benchmark's own.
+    `data` is the file or folder that replaces the benchmark's source, if any. `verified` describes the file of checked
+    golds (verified keys) that replaced the benchmark's own golds, if any.
     """
 
     benchmark: Benchmark
@@ -187,10 +187,10 @@ class EvaluationRecord(Section):
 
     @property
     def not_as_asked(self) -> dict[str, str]:
-        """Name -> what happened instead, in words, for each setting that a backend did not use as asked.
+        """Setting -> words on what happened instead, for each setting that a backend did not use as asked.
 
-        A name is ``seed`` or a field of `sampling`. For example, a server may have refused to take a seed. The words
-        are those that the backends left in `generated_by`.
+        A setting is ``seed`` or a field of `sampling`. For example, a server may have refused to take a seed. The words
+        come from `generated_by`, where the backends left them.
         """
         return {
             name: how

@@ -75,8 +75,9 @@ def check_reference(named: Compared, targets: Sequence[Target]) -> None:
     Call this before the models are evaluated, which may take hours.
 
     Args:
-        named: the reference: the path of an evaluation, ``paper``, or None for no comparison.
-        targets: the models. If the reference is the evaluation of one of them, it needs no scores yet.
+        named: the reference: the path of an evaluation, ``paper``, or None for no comparison. An evaluation must have
+            scores already, unless it is that of one of the models.
+        targets: the models.
     """
     if named == "paper":
         paper_row(targets)
@@ -173,14 +174,10 @@ def _scores_file(target: Target) -> File:
 
 
 def _grading_differences(targets: Sequence[Target], other: Target) -> Iterator[str]:
-    """Yield a sentence for each difference in grading between an evaluation and the reference.
+    """Yield a sentence for each difference in grading between one of `targets` and the reference `other`.
 
     Only benchmarks that both have are compared. A sentence names a benchmark, an evaluation, and a setting (`grader`,
     `extractor` or `tolerance`) with its two values.
-
-    Args:
-        targets: the evaluations.
-        other: the reference with which they are compared.
     """
     theirs = other.store.record().benchmarks
     for target in targets:

@@ -46,8 +46,8 @@ Cells: TypeAlias = Mapping[str, Cell]
 class NamedScores:
     """The scores of one model or checkpoint, under the name that a table shows.
 
-    The fields `model`, `folder`, `run` and `step` describe the stored evaluation. They are None if the scores are only
-    there to compare others with.
+    The fields `model`, `folder`, `run` and `step` describe the stored evaluation. They are None if the scores only
+    serve as a reference for other scores.
     """
 
     name: str
@@ -66,7 +66,7 @@ class NamedScores:
 
     @cached_property
     def cells(self) -> Cells:
-        """Name -> table cell with an interval, for each benchmark and the averages ``in`` and ``out``."""
+        """Name -> table cell with an interval, for each benchmark and each average (in- and out-of-distribution)."""
         return scoring.estimates(self.scores)
 
     @property
@@ -111,7 +111,7 @@ def scores_table(
     for each evaluation.
 
     Args:
-        evaluations: at least one. If the reference is one of several, it is shown only as the reference.
+        evaluations: at least one. If the reference is among several, it is shown only as the reference.
         reference: the scores to compare with; None: there are none. An evaluation with old scores from before its golds
             were corrected (`NamedScores.before`) is compared with these instead.
     """
@@ -401,12 +401,9 @@ def _notes_on_scores(scores: Sequence[Score]) -> Iterator[str]:
 def _problems_not_paired(
     evaluation: NamedScores, changes: Mapping[str, Cell], reference: NamedScores
 ) -> Iterator[str]:
-    """Yield a sentence on the benchmarks in which an evaluation and its reference have different problems, if any.
+    """Yield a sentence that lists the benchmarks whose problems differ between an evaluation and its reference, if any.
 
-    Args:
-        evaluation: the evaluation.
-        changes: benchmark -> difference. Its `n` is the number of problems that evaluation and reference share.
-        reference: the scores that `evaluation` is compared with.
+    `changes` maps a benchmark to its difference, whose `n` is the number of problems that both have.
     """
     theirs = {score.benchmark: score.problems for score in reference.scores}
     of_both = [score for score in evaluation.scores if score.benchmark in theirs]

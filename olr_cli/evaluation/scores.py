@@ -289,8 +289,9 @@ def paired_differences(
 ) -> dict[str, Cell]:
     """Return name -> mean difference between two models, for each benchmark and the averages ``in`` and ``out``.
 
-    Only problems that both models have are compared. If a benchmark has no such problem, it is left out, and so is its
-    average. The cells are in ``points`` and have bootstrap intervals. `Cell.n` is the number of compared problems.
+    ``in`` and ``out`` are over in-distribution and out-of-distribution benchmarks. Only problems that both models have
+    are compared. A benchmark without such problems is left out, and so is the average that it belongs to. The cells
+    have the kind ``points`` and bootstrap intervals. `Cell.n` is the number of compared problems.
 
     Args:
         scores: the scores of one model.
@@ -335,7 +336,7 @@ class StoredScores:
 
     @property
     def shares(self) -> dict[str, float]:
-        """Name -> score, for each benchmark and the averages ``in`` and ``out``."""
+        """Name -> score, for each benchmark and each of `averages`."""
         return {name: score.avg for name, score in self.benchmarks.items()} | dict(
             self.averages
         )

@@ -184,7 +184,7 @@ class EvaluationStore:
 
         Args:
             record: the evaluation's record.
-            facts: fact about the present backend, such as ``dtype``, -> value.
+            facts: what is known about the present backend, as name -> value, such as its ``dtype``.
 
         Raises:
             UserError: the backend's samples may not be mixed with the stored ones (`check_backend`).
@@ -203,8 +203,8 @@ class EvaluationStore:
 
         Args:
             record: the evaluation's record, which lists the backends of the stored samples.
-            facts: fact about the present backend, such as ``dtype``, -> value. A fact that is missing here is not
-                compared.
+            facts: what is known about the present backend, as name -> value, such as its ``dtype``. Facts that are
+                missing here are not compared.
         """
         # Each entry passed this check before it was added, so a comparison with the last one is enough.
         known = record.generated_by[-1] if record.generated_by else facts
@@ -236,7 +236,7 @@ class EvaluationStore:
     def finish(self, task: Task) -> Score:
         """Merge the files of a complete benchmark into one, and return the benchmark's score.
 
-        The rows are put into the order of the task's problems. If there already is only one file, it stays as it is.
+        The merged rows are in the order of the task's problems. If the files were merged before, nothing is written.
         """
         name = task.benchmark.name
         if self._parts(name).is_dir():
@@ -375,7 +375,7 @@ class EvaluationStore:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the folder is empty, apart from hidden files and the judge's list of answers that it gave up on."""
+        """Whether the folder is empty. Hidden files and the judge's list of abandoned comparisons do not count."""
         return all(
             file.name.startswith(".") or file.name == GIVEN_UP
             for file in self.folder.iterdir()
@@ -451,7 +451,7 @@ def _changed_settings(
 def _lowered_numbers(stored: TaskRecord, task: Task) -> list[str]:
     """Return an error text if a task has fewer samples than its stored entry, and another if it has fewer problems.
 
-    If the verified keys have changed, the result is empty, because they may have rejected problems.
+    The result is empty if the verified keys (checked golds) have changed, because problems may then be rejected.
     """
     numbers = {
         "samples": (stored.samples, task.samples),

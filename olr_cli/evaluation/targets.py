@@ -136,8 +136,8 @@ def all_targets(
     Args:
         models: run directories, folders in Hugging Face layout, hub ids, or built-in policies.
         checkpoints: checkpoints of the runs: ``last``, ``best`` or steps. Empty: the last.
-        out: the folder for the results of one model, or the folder in which each target of several models gets a
-            folder. None: in each run directory, or below ``evaluations/`` for any other model.
+        out: for one model, the folder for its results; for several models, the folder in which each target gets a
+            folder. None: a folder in the run directory, or below ``evaluations/`` for any other model.
         is_served: whether a server has the models.
 
     Raises:
@@ -221,8 +221,8 @@ def _model(model: str) -> str:
 def require_models(targets: Sequence[Target]) -> None:
     """Raise `UserError` if a model is neither a folder nor on the hub.
 
-    Call this before the benchmarks are loaded. A model that a server has is not looked up. A model whose evaluation has
-    begun is not looked up either, because it is not needed if all samples are stored.
+    Call this before the benchmarks are loaded. A model that a server has is not looked up. Neither is a model whose
+    evaluation has begun: it may have all its samples already.
     """
     remote = {
         target.model

@@ -57,7 +57,7 @@ def _function(figure: str) -> Callable[..., list[Chart]]:
 def caption(figure: str) -> str:
     """Return the caption of a figure, which is the first line of the docstring of the function that draws it.
 
-    `figure` is a name in `FIGURES`. Any other text stands for a figure ``over-KEY``.
+    `figure` is a name in `FIGURES`. For any other text, the caption is that of figures named ``over-KEY``.
     """
     return (_function(figure).__doc__ or "").partition("\n")[0]
 

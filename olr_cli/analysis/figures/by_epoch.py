@@ -192,7 +192,7 @@ def selection_ratio(epochs: Epochs) -> pl.DataFrame:
 
 
 def criteria(epochs: Epochs) -> pl.DataFrame:
-    """Return by epoch how often a majority answer is right if OLR's criteria would make it the label.
+    """Return by epoch the share of right answers among the majority answers that OLR's criteria select.
 
     There is a metric for the slope criterion, one for consistency, and one for both together. The frame has a row per
     metric and epoch (`Epochs.rows`). The criteria are applied to the stored rollouts; which labels the run itself
@@ -212,10 +212,10 @@ def criteria(epochs: Epochs) -> pl.DataFrame:
 
 
 def effective_noise(epochs: Epochs) -> pl.DataFrame:
-    """Return by epoch how many of the labels that training used are wrong, and how many labels in the data are noisy.
+    """Return by epoch the share of wrong labels in training, and the share of noisy labels in the data.
 
-    Both metrics are shares. Training uses the labels in the data, except those that majority answers replace. The frame
-    has a row per metric and epoch (`Epochs.rows`).
+    Training uses the labels in the data, except those that majority answers replace. The frame has a row per metric and
+    epoch (`Epochs.rows`).
 
     Raises:
         Lack: true answers are unknown, or the method uses no labels.
@@ -253,7 +253,7 @@ def _criteria_axes(axes: Axes, epochs: Epochs, rows: pl.DataFrame) -> None:
 class Panel(NamedTuple):
     """A kind of panel in the figure `dynamics`: title, label of the y axis, and two functions.
 
-    `rows` computes the numbers that the panel shows. `finish` sets the limits and ticks of its axes.
+    `rows` computes the numbers that the panel shows. `finish` sets the limits and ticks of the panel's axes.
     """
 
     title: str

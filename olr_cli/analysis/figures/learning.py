@@ -213,8 +213,8 @@ def _draw(sheet: Sheet, axes: Axes, look: Look, rows: pl.DataFrame, shift: float
         axes: the panel.
         look: colour, marker and name of the line.
         rows: one row per step, with the columns step, mean, sd, runs and values.
-        shift: a number from 0 to 1, different for each arm. It moves the few markers of a long line, so that they do
-            not cover those of other lines.
+        shift: a share, from 0 to 1, of the distance between two markers. A long line's markers are moved by it, so that
+            they do not cover those of other arms, which have another shift.
     """
     every = 1 if len(rows) <= 25 else len(rows) // _MARKERS
     marks: dict[str, Any] = {"markevery": (int(shift * every), every)}

@@ -127,12 +127,12 @@ def series_over(arms: Sequence[Arm], key: str) -> list[Variation]:
     A variation is a set of arms that differ in this key alone. The figure shows it as a line or as a row of bars. The
     list is empty if no arms differ in the key alone.
 
-    For a setting of a method, such as ``method.criteria``, a variation is named after its noise. GRPO has no such
-    setting. If there is a GRPO arm that differs from the variation's arms only in the method, it is added to
-    `Variation.arms` under the value None.
+    If the key is a setting of a method, such as ``method.criteria``, a variation is named after its noise. A GRPO arm
+    that differs from the variation's arms only in the method is added to `Variation.arms`. Its value there is None,
+    because GRPO has no such setting.
 
-    For any other key, a variation is named after its method. If variations differ in further settings, they get
-    different panels.
+    For any other key, a variation is named after its method. Variations that differ in further settings get different
+    panels.
     """
     deciding = arms if key != THRESHOLD else list(filter(_uses_slope, arms))
     variations = vary(deciding, key)
@@ -211,8 +211,8 @@ def over(arms: Sequence[Arm], key: str) -> list[Chart]:
     ones, and the share of visits whose label is selected (coverage). A label is selected if, in training, the majority
     answer replaced it. Visits during the warm-up do not count.
 
-    The chart's data have a row for each metric of each point or bar. The column ``value`` has the key's value. It is
-    null for GRPO beside a line, because GRPO has no such setting.
+    The chart's data have a row for each metric of each point or bar. The column ``value`` has the key's value; it is
+    null for GRPO beside a line.
 
     Raises:
         Lack: no arms differ in this key alone.
@@ -270,13 +270,13 @@ def _rows(
     values: Callable[[Run], Mapping[str, float | None]],
     metrics: Collection[str],
 ) -> pl.DataFrame:
-    """Return a frame with a row for each metric of each arm of a variation, with mean and sd over the arm's runs.
+    """Return a frame with the mean and sd over an arm's runs: a row for each arm of the variations and each metric.
 
     The columns are key, panel, series (the variation's name), value, metric, mean, sd, runs (their number), seeds (as
     one text), and values (a list of the single runs' values). An arm without a metric has no row for it.
 
-    If all values of the key are numbers, the column ``value`` has the arm's number; it is null for GRPO, which has no
-    such setting. Otherwise the column has the name of the arm's bar.
+    If all values of the key are numbers, the column ``value`` has these numbers, and null for GRPO, which has no such
+    setting. Otherwise the column has the name of the arm's bar.
 
     Args:
         series: the variations.
@@ -423,7 +423,7 @@ def _selected(run: Run) -> dict[str, float | None]:
 def _bars(
     series: Sequence[Variation], rows: pl.DataFrame, titles: Mapping[str, str]
 ) -> Sheet:
-    """Draw one row of panels per variation, with a panel per metric and in it a bar for each value of the key.
+    """Draw a row of panels for each variation, a panel for each metric, and in each panel a bar per value of the key.
 
     Each bar shows the spread of its runs, and its mean as a number at the right. `rows` has the columns panel, series,
     value, metric, mean, sd and values. `titles` maps a metric to the title of its panels.

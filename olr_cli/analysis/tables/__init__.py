@@ -46,9 +46,9 @@ def count(
         name: name of the table, one of `TABLES`.
         arms: the arms to compare.
         baseline: name of the arm that others are compared with. Only the table ``arms`` takes it.
-        reference: name of an arm such as training without noise. Only the table ``arms`` takes it, and not together
-            with a baseline. The table then shows how much of the gap between an arm ``X`` and the reference the arm
-            ``X+method`` closes.
+        reference: name of an arm that others should reach, such as training without noise. Only the table ``arms``
+            takes it, and not together with a baseline. The table then shows how much of the gap between an arm ``X``
+            and the reference is closed by the arm ``X+method``.
         models: folders of evaluations of policies before training. Only the paper's tables of scores show them.
         with_published: whether to add the paper's numbers. The table ``arms`` has none.
 

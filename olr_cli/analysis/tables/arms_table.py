@@ -29,7 +29,7 @@ def arms_table(
 
     Every arm is compared with the arm named `baseline`, by default the first arm. If a `reference` is named instead, an
     arm named ``X+method`` is compared with the arm ``X``, and any other arm with the reference. The table then also
-    shows how much of the gap between ``X`` and the reference the method closes.
+    shows how much of the gap between ``X`` and the reference is closed by ``X+method``.
 
     Raises:
         Lack: no run has a value.
@@ -88,8 +88,8 @@ def _compared(
     the first arm is the baseline.
 
     Returns:
-        The name of the reference if one is given, otherwise that of the baseline.
-        For each arm but that one: name of the arm -> name of the arm that it is compared with.
+        The name of the reference if one is given, otherwise that of the baseline; and a mapping from the name of every
+        other arm to the name of the arm that it is compared with.
 
     Raises:
         UserError: a baseline and a reference are given, no arm has the given name, or a reference is given and no arm

@@ -67,7 +67,7 @@ has.
 
 @dataclass(frozen=True)
 class Layout:
-    """The layout of one of the paper's tables: its rows, what names them, and the method to compare other rows with.
+    """One of the paper's tables: its rows, the settings in which they differ, and the method they are compared with.
 
     `Layout.of` makes it.
     """
@@ -121,7 +121,7 @@ class Layout:
         return setting.method, *noise, setting.besides, self.varied(setting)
 
     def reference_key(self, setting: Setting) -> Hashable | None:
-        """Return the key of the row with which a training with this setting is compared, or None if with no row.
+        """Return the key of the row that a training with this setting is compared with; None if there is no such row.
 
         That row has the table's reference method without OLR's threshold and warm-up. All else, such as the noise, is
         as in `setting`. The reference method itself and methods that use no labels are not compared.
@@ -169,7 +169,7 @@ class Layout:
 def compared_with(table: str) -> tuple[str, str]:
     """Return the reference method of one of the paper's tables, and a phrase that describes the reference row.
 
-    The other rows of the table are compared with rows of this method. It is ``grpo`` if the table has GRPO, otherwise
+    The other rows of the table are compared with rows of this method: ``grpo`` if the table has GRPO, otherwise
     ``olr``.
     """
     methods = {row.setting.method for row in published_table(table)}

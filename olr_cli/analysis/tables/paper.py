@@ -63,7 +63,7 @@ _Shown: TypeAlias = Callable[["PaperRow"], str | Cell]
 class PaperRow:
     """A row of a `PaperTable`: a setting, with our scores, the paper's scores, or both.
 
-    It is a row of the paper's own table, or a row added for one of our arms that belongs in none of those.
+    The row is in the paper's own table, or it is added for scores of ours that have no row there.
     """
 
     block: str
@@ -262,7 +262,7 @@ class PaperTable:
         for key, printed in self._layout.printed.items():
             block, label = self._layout.names(printed.setting)
             rows[key] = PaperRow(
-                block, label, printed.setting, published=self._papers(printed)
+                block, label, printed.setting, published=self._published_cells(printed)
             )
         ours = sorted(
             (self._settings[arms[0].name] for arms in self._by_key.values()),
@@ -286,8 +286,8 @@ class PaperTable:
             setting, cells = self._settings[arm.name], self._cells[arm.name]
             yield replace(row, detail=detail, setting=setting, arm=arm.name, cells=cells)
 
-    def _papers(self, row: PublishedRow) -> dict[str, Cell]:
-        """Return the paper's scores of a row as name of the column -> table cell.
+    def _published_cells(self, row: PublishedRow) -> dict[str, Cell]:
+        """Return the paper's scores of a row, as name of the column -> table cell.
 
         A cell's `change` is the difference to the paper's reference row, or None if there is no such row. The dict is
         empty if the table shows no published scores.
