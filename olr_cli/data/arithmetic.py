@@ -34,9 +34,9 @@ SPLIT_ENDS: dict[Split, float] = {"train": 0.8, "validation": 0.9, "test": 1.0}
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """The rules of addition or of subtraction.
+    """Addition or subtraction: its symbol, and functions for the right answer and for carries or borrows.
 
-    The functions `solve` and `crosses` take two integers, or two numpy arrays of integers.
+    `solve` takes two operands and `crosses` two digits, each as integers or as numpy arrays.
     """
 
     symbol: str
@@ -134,21 +134,16 @@ def expressions(kind: KindName, size: int, seed: int, split: Split) -> list[Expr
 def rephrasing(expression: Expression, split: Split) -> Expression | None:
     """Return another expression of the same kind and split with the same answer, or None if there is none.
 
-    An addition a+b becomes (b-c)+(a+c) for some number c, and a subtraction a-b becomes (a+c)-(b+c). So ``127+456=``
-    may become ``448+135=``. One of all such expressions in the split is drawn uniformly. The draw is seeded by
-    `expression`, so an expression always gets the same rephrasing. ``b+a`` is returned only if there is no other.
-
-    The rephrasing is not in words, because the built-in policies can only read digits and one operator.
-
-    ``b+a`` is avoided because a policy that drops carries gives it the same wrong answer as ``a+b``. With the
-    rephrasings returned here, the two wrong answers are equal in only 48 % of additions and 56 % of subtractions.
-
-    In the training split, 4 of 560,980 additions (such as ``999+999=``) and 1 of 215,639 subtractions have no
-    rephrasing.
+    For ``127+456=``, the result may be ``448+135=``. It is drawn uniformly from all such expressions, but ``b+a`` is
+    only taken for ``a+b`` if there is no other. The same expression always gets the same rephrasing.
     """
+    # Not in words, because the built-in policies can only read digits and one operator. In the training split, 4 of
+    # 560,980 additions (such as 999+999) and 1 of 215,639 subtractions have no rephrasing.
     ordered, starts = _by_answer(expression.kind, split)
     same_answer = ordered[starts[expression.answer] : starts[expression.answer + 1]]
     candidates = same_answer[same_answer != expression.index]
+    # A policy that drops carries gives `b+a` the same wrong answer as `a+b`. With any other rephrasing, the two wrong
+    # answers are equal in only 48 % of additions and 56 % of subtractions.
     regrouped = candidates[candidates != expression.right * 1000 + expression.left]
     choices = regrouped if len(regrouped) else candidates
     if not len(choices):
@@ -260,7 +255,7 @@ def _draws(indices: NDArray[np.int64], *parts: str | int) -> NDArray[np.float64]
 
     Args:
         indices: the expressions as numbers, such as 123456 for ``123+456=``.
-        parts: the parts of the random key: the purpose of the draw, such as ``"arithmetic split"``, and often a seed.
+        parts: what seeds the draw: its purpose, such as ``"arithmetic split"``, and often a seed.
     """
     # The sum is meant to wrap around: it is a key of 64 bits, not a quantity.
     with np.errstate(over="ignore"):

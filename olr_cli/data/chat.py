@@ -54,10 +54,9 @@ def _text(content: Any) -> str | None:
 
 
 def unseen_part(value: Any) -> str | None:
-    """Return the type of the first part of a question that is not text, such as ``image``.
+    """Return the type, such as ``image``, of a question's first part that is not text, or None if all parts are text.
 
-    `value` is the question, as a text or a list of chat turns. Return None if all parts are text, or if `value` is no
-    list.
+    `value` is the question as a text or a list of chat turns.
     """
     for turn in value if isinstance(value, list | tuple) else ():
         if not isinstance(turn, Mapping):
@@ -135,10 +134,10 @@ def completion_text(completion: str | Iterable[Any] | None) -> str:
 
 
 def as_text(value: Any) -> str | None:
-    """Encode a prompt as one string, which `turns_of` can decode; return None if it is no prompt.
+    """Encode a prompt as one string, which `turns_of` can decode.
 
-    A text stays unchanged. A list of chat turns becomes a control character followed by JSON; this character tells
-    `turns_of` that it is no plain text. For an empty list and for any other value, None is returned.
+    A text stays unchanged. A list of chat turns becomes JSON after a control character, by which `turns_of` tells it
+    from plain text. Any other value, and an empty list, gives None.
     """
     if isinstance(value, str):
         return value

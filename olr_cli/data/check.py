@@ -98,7 +98,7 @@ Labelled: TypeAlias = tuple[int, str]
 
 @dataclass(frozen=True)
 class Finding:
-    """Rows of a data set with the same suspected defect."""
+    """One suspected defect in a data set: its kind, the rows that have it, and examples of their texts."""
 
     kind: str
     """A short name, for machines."""
@@ -155,11 +155,11 @@ class Checked:
         return self.columns["answer"] == "given_label"
 
     def left_out(self, kinds: Collection[str]) -> dict[int, str]:
-        """Return the rows to leave out, as row number -> the kind of finding because of which the row goes.
+        """Return the rows that an export leaves out, as row number -> kind of the finding.
 
-        `kinds` are the kinds of findings whose rows go, such as ``no_label``. There is one exception. Of the rows that
-        repeat a question with the same label (kind ``repeat``), the first stays, unless it has another finding in
-        `kinds`; then the next one stays. Rows that repeat a question with different labels (kind ``conflict``) all go.
+        All rows with a finding of a kind in `kinds`, such as ``no_label``, are left out, with one exception. Of rows
+        that repeat a question with the same label (kind ``repeat``), the first without another finding in `kinds`
+        stays. Rows that repeat a question with different labels (kind ``conflict``) all go.
 
         Raises:
             UserError: there is no such kind, or no row is left.
@@ -184,10 +184,10 @@ class Checked:
         return left_out
 
     def export(self, target: Path, dropped: Collection[str]) -> File:
-        """Write the rows to a new file, except those that cannot be graded or have a finding of a kind in `dropped`.
+        """Write the rows to a new file, without those that have a finding of a kind in `dropped`.
 
-        `dropped` may also hold `ALL`, which stands for all kinds. The returned `File` describes the new file and says
-        how many rows were left out.
+        Rows that cannot be graded are always left out, and `ALL` in `dropped` stands for every kind. The returned
+        `File` describes the new file and says how many rows were left out.
 
         Raises:
             UserError: the data set is a log of responses, a kind is unknown, or no row is left.
@@ -210,7 +210,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class Limit:
-    """The length above which a prompt is reported as too long, and the function that measures it."""
+    """The length above which `check` reports a prompt as too long, its unit, and a function that measures prompts."""
 
     most: int
     """The limit, in `unit`."""
@@ -295,7 +295,7 @@ def check(
 
 
 def _long(prompts: Sequence[Asked], limit: Limit) -> Finding:
-    """Return the finding about prompts that are longer than a limit; it has no rows if no prompt is.
+    """Return the finding about prompts that are longer than a limit; it has no rows if all prompts are short enough.
 
     `prompts` are (row number, prompt) pairs.
     """
@@ -343,10 +343,10 @@ def _columns_of(
 
 
 def _in_other_columns(rows: Rows, kept: Container[int]) -> Iterator[Finding]:
-    """Yield findings about labels that a value in another column of the row makes doubtful.
+    """Yield findings about labels that look doubtful because of another column.
 
-    Such a value is a unit with a power of ten, or a mark that the row is not valid. Only rows whose numbers are in
-    `kept` are in these findings.
+    The other column has a unit with a power of ten, or a mark that the row is not valid. Only rows whose numbers are in
+    `kept` are counted.
     """
     for kind, pairs in gathered(beside(rows)).items():
         # Through a dict, because two columns may say the same about a row.
@@ -419,10 +419,10 @@ def _without_an_answer(prompts: Sequence[Asked]) -> tuple[list[Finding], list[La
     """Return findings on labels that are no answers, and (row number, label) for all labels that are answers.
 
     Four kinds of label are no answers: a missing one, a placeholder such as ``N/A``, tests of a program, and the
-    sentinel. The sentinel is the text by which noise replaces a label.
+    sentinel, which is the text by which noise replaces a label.
 
-    A row whose label is the sentinel is in the finding about sentinels. If its original label is known, that label is
-    tested like any other, so the row is also among the answers or in a second finding.
+    For a row with the sentinel, the original label is also tested if it is known. Such a row may therefore be in two
+    findings, or in a finding and among the answers.
     """
     rows: defaultdict[str, list[Labelled]] = defaultdict(list)
     for row, prompt in prompts:
@@ -545,8 +545,8 @@ def _spreadsheet_finding(
 
     Args:
         questions: row number -> question.
-        prompts: (row number, prompt) pairs, in whose labels to look for traces such as ``#REF!``.
-        labels: (row number, label) pairs, which may have been changed.
+        prompts: (row number, prompt) pairs, whose labels are searched for ``#REF!`` and the like.
+        labels: (row number, label) pairs to test.
     """
     changed = {row for row, label in labels if is_changed(questions[row], label)}
     errors = (
@@ -560,7 +560,7 @@ def _spreadsheet_finding(
 
 
 def _differing_boxes(solutions: Mapping[int, str], judge: Judge) -> Iterator[Labelled]:
-    r"""Yield (row number, text) for each worked solution with a ``\boxed{…}`` that does not match its last one.
+    r"""Yield (row number, text) for each worked solution whose last ``\boxed{…}`` does not match all others.
 
     `solutions` is row number -> worked solution. The text lists the different contents of the boxes, the last one
     first.
@@ -589,9 +589,9 @@ def label_notes(
 
     Args:
         prompts: the prompts with the labels.
-        source: the data set that the prompts come from.
-        reading: settings with which the prompts were read.
-        rows: the rows of the prompts, to look at their columns of units and of validity; None to skip these columns.
+        source: name of the data set, for the command.
+        reading: the settings that read the prompts, for the command.
+        rows: the rows of the prompts, whose columns of units and of validity are also checked; None to check neither.
     """
     is_built_in = parse_source(source) is not None
     if is_built_in or all(prompt.file_label is None for prompt in prompts):

@@ -50,7 +50,7 @@ _SEVERAL = re.compile(r"[A-J](?:[\s,;&]*(?:and\s)?[A-J])+")
 
 
 class Options(NamedTuple):
-    """The options of a question, at least two, in the order in which they are shown."""
+    """The texts of a question's options, at least two, in the order shown, and the names that the file gives them."""
 
     texts: tuple[str, ...]
 
@@ -90,8 +90,8 @@ def choice_path(rows: Rows) -> str | None:
 def option_columns(rows: Rows, path: str) -> list[str]:
     """Split a path of options such as ``A+B+C+D`` into the paths of its columns, without checking that they exist.
 
-    The path is not split if `rows` have a column with this very name, ``+`` included. An ending such as `` from 1`` is
-    dropped first; it says whether labels count options from 0 or from 1.
+    An ending that says how labels count options, such as `` from 1``, is removed first. If `rows` then have a column
+    with exactly this name, ``+`` included, the path is not split.
     """
     joined = _FROM.sub("", path)
     # A column may have a `+` in its name.
@@ -236,8 +236,8 @@ def letters_in(label: str) -> list[str]:
 def _matching_letter(label: str, names: Iterable[str]) -> str | None:
     """Return the letter of the option that a label names, or None if it fits no option or more than one.
 
-    `names` has one text for each option, from A on, to compare with the label: the option's name, content or number.
-    Case and white space are ignored.
+    `names` are the options' names, texts or numbers, in the order of the letters. The label must equal one of them;
+    case and white space are ignored.
     """
     letters = [
         letter
@@ -267,12 +267,12 @@ def option_labels(
 ) -> tuple[list[str | None], list[str]]:
     """Read each row's label, as a letter if the row has options; return the labels, and notes on how they were read.
 
-    All labels of a column are read in one form: as letters, as texts of options, or as numbers counted from 0 or from
-    1. If `choices_path` ends in ``from 0`` or ``from 1``, the labels are such numbers. Otherwise, the form is the one
-    in which most labels name an option.
+    All labels of a column are read in one form: letters, texts of options, or numbers counted from 0 or from 1. An
+    ending ``from 0`` or ``from 1`` of `choices_path` sets the form. Otherwise, the form is the one in which most labels
+    name an option. If no form fits half of the labels, all labels stay unchanged.
 
-    If a label names no option in this form, it is compared with the texts of the options. If it equals none of them, it
-    stays as it is. If every form fits less than half of the labels, all labels stay as they are.
+    A label that names no option in this form is compared with the texts of the options, and stays unchanged if none is
+    equal.
 
     Args:
         rows: the rows.

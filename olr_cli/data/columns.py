@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Names(NamedTuple):
-    """The names under which files store one kind of content, such as the label."""
+    """Usual names of columns for one kind of content, such as the label: names that are read, and names to suggest."""
 
     known: Sequence[str]
     """Names that are read without being asked for, the first that a file has; a dot leads into a struct."""

@@ -133,12 +133,12 @@ _TOLD = re.compile(
 
 
 def doubts(question: str, label: str) -> set[str]:
-    """Return the kinds of findings (`olr_cli.data.findings`) that a question and its label have, such as ``cut``.
+    """Return the kinds of findings (`olr_cli.data.findings`) about a question and its label.
 
-    The kind ``cut``, for example, means that the end of the label seems to be missing.
+    An example is ``cut``: the end of the label seems to be missing.
 
-    Missing brackets and damaged text are searched for in the whole label. If the label is longer than `LONGEST_READ`,
-    all other searches see only its beginning and its end, because many of them take quadratic time.
+    Missing brackets and damaged text are searched for in the whole label. Of a label longer than `LONGEST_READ`, all
+    other searches see only the beginning and the end, because many of them take quadratic time.
     """
     damaged = [text for text in (label, question) if not _is_sound(text)]
     kinds = {kind for kind, find in _IN_EITHER if any(map(find, damaged))}
@@ -169,10 +169,9 @@ def is_changed(question: str, label: str) -> bool:
 
 @functools.lru_cache(1 << 16)  # the same labels are frequent
 def _possible_doubts(label: str) -> list[tuple[str, Callable[[str], Any]]]:
-    """Return the kinds of findings that a label may have, each with a test that its question must pass as well.
+    """Return (kind, test) for each kind of finding that the label alone suggests.
 
-    The result is a list of (kind, test) pairs. A test is a function of the question. The label has a finding of the
-    kind if the test returns something true.
+    The label has the finding if its question passes the test: ``test(question)`` is then true.
     """
     return [
         (kind, in_question) for kind, in_label, in_question in _IN_BOTH if in_label(label)
@@ -180,7 +179,7 @@ def _possible_doubts(label: str) -> list[tuple[str, Callable[[str], Any]]]:
 
 
 def ends_of(text: str, longest: int = LONGEST_READ) -> str:
-    """Return a text unchanged or, if it is longer than `longest`, its first and its last `longest` // 2 characters."""
+    """Return a text or, if it is longer than `longest`, its first and last `longest` // 2 characters, joined."""
     return text if len(text) <= longest else text[: longest // 2] + text[-longest // 2 :]
 
 
@@ -202,9 +201,9 @@ is_day = re.compile(rf"\s*{_DAY}\s*").fullmatch
 
 
 def _searcher(pattern: str, longest: int = LONGEST_READ) -> Callable[[str], Any]:
-    """Return a function that searches a text for a pattern.
+    """Return a function that searches a text for a regular expression, and returns the match or None.
 
-    If the text has more than `longest` characters, the function searches only its beginning and its end.
+    If the text has more than `longest` characters, only its beginning and its end are searched.
     """
     search = re.compile(pattern, re.DOTALL).search
     return lambda text: search(ends_of(text, longest))
@@ -245,8 +244,8 @@ def _letters(text: str) -> set[str]:
 def _has_other_letters(question: str, label: str) -> bool:
     """Return whether a label has variables that do not belong to its question.
 
-    For a label such as ``x = 5``, this is so if the question does not have this variable. For a label with two or more
-    variables, it is so if the question has variables too, but none of those in the label.
+    The variable of a label such as ``x = 5`` must be in the question. Of two or more variables, at least one must be in
+    the question, unless the question has no variables.
     """
     named = re.fullmatch(r"\W*([A-Za-z])\s*=[^=A-Za-z]*\d[^=A-Za-z]*", label)
     if named is not None:

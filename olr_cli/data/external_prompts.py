@@ -22,7 +22,7 @@ Chat: TypeAlias = Sequence[Mapping[str, Any]]
 
 
 class ExternalPrompts:
-    """A converter of another trainer's prompts, which remembers their ids from one call of `of_call` to the next.
+    """A converter of prompts that another trainer passes; it remembers their ids between calls.
 
     A prompt without an id gets one that is made from its question, and keeps it in later calls.
     """
@@ -109,12 +109,12 @@ class ExternalPrompts:
     ) -> Prompt:
         """Build a prompt from the values that a trainer passes.
 
-        `prompt_id` is the id that the trainer passes; if it is None, an id is made. If the noise type is ``clean`` and
-        there is no true answer, the label becomes the true answer.
+        If `prompt_id` is None, an id is made. If the noise type is ``clean`` and there is no true answer, the label
+        becomes the true answer.
 
-        If the noise type is None, it is inferred (`implied_mark`) from the label and the true answer. The sentinel is
-        the text by which noise replaces a label, and a prompt with this label gets the type `noise_type_of_sentinel`.
-        For any other label, the type stays None if there is no true answer.
+        A missing noise type is inferred from the label and the true answer (`implied_mark`). It stays None without a
+        true answer, unless the label is the sentinel, the text by which noise replaces a label. The sentinel gives the
+        type `noise_type_of_sentinel`.
 
         Raises:
             UserError: the noise type is unknown.

@@ -13,7 +13,7 @@ from olr_cli.errors import UserError, did_you_mean
 
 
 class FindingKind(NamedTuple):
-    """A kind of defect in the rows of a data set."""
+    """A kind of defect in the rows of a data set, with texts that explain it, an example and a remedy."""
 
     kind: str
     """A short name, for machines."""
@@ -341,7 +341,7 @@ UNUSABLE = tuple(row.kind for row in _ROWS if row.is_unusable)
 def kind_named(name: str, place: str) -> FindingKind:
     """Return the kind of finding with this name; raise UserError if there is none.
 
-    `place` is the argument in which the user gave the name, for the error.
+    `place` is the option that gave the name, such as ``drop``, for the error.
     """
     if name not in KINDS:
         raise UserError(

@@ -63,8 +63,8 @@ def load_hub_table(hub_id: HubId, split: str) -> tuple[pa.Table, str | None]:
         split: the split if `hub_id` names none.
 
     Returns:
-        The rows and their commit. If the commit cannot be found out, the second item is `hub_id.revision`, which is
-        None if `hub_id` names no revision.
+        The rows and their commit. If the commit is unknown, the revision of `hub_id` (which may be None) takes its
+        place.
 
     Raises:
         NotHere: the package datasets is missing, or the data set cannot be loaded.

@@ -24,15 +24,15 @@ def interchange_table(
 ) -> pa.Table:
     """Return a table with all columns of `rows` and all columns of the interchange format, which verl reads too.
 
-    Columns and struct fields of the format that `rows` lack are made from `prompts`. Those that `rows` have are kept,
-    with two exceptions: `data_source` is always made from `prompts`, and a column of plain texts where the format has
-    messages is replaced by the messages of `prompts`.
+    Where `rows` lack a column or struct field of the format, it is made from `prompts`. Where they have it, it is kept,
+    with two exceptions. `data_source` is always made from `prompts`. A column of plain texts, where the format has
+    messages, is replaced by the messages of `prompts`.
 
     Args:
         rows: the source's rows, one for each prompt.
         prompts: the prompts of the rows.
         split: value of `extra_info.split` for rows that have none.
-        has_other_ids: whether the prompts' ids replace the values of `extra_info.index`.
+        has_other_ids: whether the prompts' ids replace those in `extra_info.index`.
     """
     size = len(prompts)
     columns = dict(zip(rows.column_names, rows.columns, strict=True))

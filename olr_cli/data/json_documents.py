@@ -50,7 +50,7 @@ _BLANK = re.compile(r"\s*")
 
 
 def document_rows(file: Path, encoding: str | None = None) -> list[Any] | None:
-    """Return the rows of a JSON file, or None if it is JSON Lines, whose rows are its lines.
+    """Return the rows of a JSON file, or None for a JSON Lines file, which is not read here.
 
     Raises:
         ValueError: the file is not valid JSON.
@@ -118,8 +118,8 @@ def _rows_of_columns(value: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     """Return the rows of an object of columns, or None if the object is itself one row.
 
     In an object of columns, the keys are the columns' names. The values are all lists of the same length, or all
-    objects with one key for each row: ``{"0": "What?", "1": "Who?"}``. `value` must have a key that is a usual name for
-    the column of questions (`PROMPT_COLUMNS`).
+    objects with one key for each row: ``{"0": "What?", "1": "Who?"}``. The caller has made sure that one key is a usual
+    name for the column of questions (`PROMPT_COLUMNS`).
     """
     question = next(value[name] for name in PROMPT_COLUMNS if name in value)
     columns = {
@@ -136,12 +136,12 @@ def _rows_of_columns(value: Mapping[str, Any]) -> list[dict[str, Any]] | None:
 
 
 def _only_list(value: Mapping[str, Any], file: Path) -> list[Any] | None:
-    """Return the one value of an object that is a list of objects, or None if there is no such value.
+    """Return the value of an object that is a list of objects, or None if there is no such value.
 
     A list of chat turns does not count.
 
     Raises:
-        UserError: there are several such lists; the message names `file`.
+        UserError: there are several such values; the message names `file`.
     """
     lists = {
         key: it

@@ -43,8 +43,8 @@ def json_batches(
 
     Args:
         file: the file.
-        note_cut: function to call if the file ends within a line, as if its writer was killed. It gets the number of
-            this line, counted from 1, and the line is skipped. Without the function, such a line is an error.
+        note_cut: function to call if the last line is cut off, as if the writer was killed. It gets the number of this
+            line, from 1, and the line is skipped. If None, such a line is an error.
         encoding: encoding of the file; None for UTF-8, or UTF-16 with a byte order mark.
 
     Raises:

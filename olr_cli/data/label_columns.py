@@ -54,7 +54,7 @@ _READ_TOO = frozenset(
 
 
 def first_filled(rows: Rows, role: str, names: Sequence[str]) -> list[str]:
-    """Return those of `names` that are columns of the file, in the order in which to try them.
+    """Return those of `names` that are columns of the file, the best first.
 
     Empty columns are left out, unless all are empty. `role` is what the column should hold, such as ``question``. For
     the role ``answer``, columns of short answers come first if the first filled column holds prose.
@@ -104,10 +104,10 @@ def column_notes(rows: Rows, columns: Mapping[str, str]) -> Iterator[str]:
 
 
 def beside(rows: Rows) -> Iterator[tuple[str, tuple[int, str]]]:
-    """Yield (kind, (row, text)) for each value in a column of units or of validity that makes a label doubtful.
+    """Yield (kind of finding, (row number, text)) for each value that makes the label of its row doubtful.
 
-    A unit with a power of ten gives the kind of finding ``scale``. A mark that the row is not valid gives
-    ``not_valid``. `row` is the row's index, and `text` is the column and the value, as in ``unit: 10^3 m``.
+    The values are in other columns. A unit with a power of ten gives the kind ``scale``, and a mark that the row is not
+    valid gives ``not_valid``. The text is the column and the value, as in ``unit: 10^3 m``.
     """
     for path in rows.paths:
         for kind, name, is_found in _BESIDE:

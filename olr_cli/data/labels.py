@@ -42,8 +42,8 @@ def golds_of(cell: Any) -> tuple[str, ...]:
     A cell may be a text, a number, a list of right answers, or an object that has the answer under one of the keys in
     `LABEL_COLUMNS`, such as ``answer``. A text may also spell a list or such an object, in JSON or as a Python literal.
 
-    Of a worked solution, only the final answer counts. It is in the last ``<answer>`` or ``\boxed{…}``, else in the
-    line after the last ``####``. If that line is a heading, the answer is everything after the ``####``.
+    Of a worked solution, only the final answer counts: the last ``<answer>`` or ``\boxed{…}``, else the first
+    non-blank line of what follows the last ``####``. If that line is a heading, all text after the ``####`` counts.
 
     Raises:
         ValueError: the cell can't be an answer; the message describes the cell.
@@ -78,7 +78,7 @@ def _golds_of_text(text: str) -> tuple[str, ...]:
 
 
 def _of_numpy(cell: Any) -> Any:
-    """Convert a scalar or an array of numpy to values of Python."""
+    """Convert a scalar of numpy to a Python value, or an array to a list of its items."""
     if cell.ndim:
         return list(cell)
     return own_digits(cell) if cell.dtype.kind == "f" else cell.item()

@@ -38,9 +38,9 @@ _STEP = re.compile(
 
 
 def common_place(places: Sequence[Path]) -> Path:
-    """Return one path that stands for several places in messages: the folder that contains them all.
+    """Return one path that stands for several files, folders or patterns in messages: the folder that contains them.
 
-    If there is only one place, return this place or, if it is a pattern, the pattern's folder.
+    For one path, return this path itself or, if it is a pattern, the folder of the pattern.
     """
     if len(places) == 1:
         return places[0].parent if glob.has_magic(str(places[0])) else places[0]
@@ -52,11 +52,12 @@ def common_place(places: Sequence[Path]) -> Path:
 
 
 def log_files(places: Sequence[Path]) -> tuple[list[Path], list[str]]:
-    """Find the files of rollouts at some places; return them in the order of the numbers in their names, with notes.
+    """Find the rollout files that some files, folders or patterns name; return them, and notes.
 
     Returns:
-        The files, and a note on each sort of files that is left out. Held-out rollouts are left out if there are
-        others. prime-rl's folder `effective` is left out if there is a folder `all`, which has the same rollouts.
+        The files, sorted so that 2 comes before 10, and a note on each group that is left out. Held-out rollouts are
+        left out if there are others. prime-rl's folder `effective` is left out if there is a folder `all`, which has
+        the same rollouts.
 
     Raises:
         UserError: there are no files of rollouts, or a folder holds the logs of several runs.
@@ -160,7 +161,7 @@ def _below(place: Path, patterns: Sequence[str]) -> list[Path]:
 
 
 def is_log(place: Path) -> bool:
-    """Return whether a place holds files of rollouts.
+    """Return whether a file, folder or pattern leads to files of rollouts.
 
     The result may be True for a run directory of olr too, so callers test for run directories first.
     """

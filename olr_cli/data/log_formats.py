@@ -189,10 +189,10 @@ def recognised(names: Collection[str]) -> LogFormat:
 
 
 def is_of_others(names: Collection[str]) -> bool:
-    """Return whether the column `answer` of a table holds right answers, to go by the names of the table's columns.
+    """Return whether the column `answer` of a table holds right answers, judged by the names of the table's columns.
 
-    In a table that olr wrote, `answer` holds the answers that the responses claim. In any other table that has both
-    responses and `answer`, it holds the right answers. A table without one of these two columns gives False.
+    In a table that olr wrote, `answer` holds the answers that the responses claim. In any other table with a column of
+    responses, `answer` holds the right answers. A table without `answer` or without responses gives False.
     """
     responses = {*OF_ROLLOUTS["response"].known, *OF_ROLLOUTS["response"].likely}
     is_ours = {"prompt_id", "visit", "answer_class"}.intersection(names)
@@ -202,7 +202,7 @@ def is_of_others(names: Collection[str]) -> bool:
 def require_columns(roles: Collection[str], names: Sequence[str], place: str) -> None:
     """Raise UserError if a log has no column of prompts or none of responses.
 
-    Ids can stand in for prompts, and answers that were read from responses can stand in for responses.
+    In place of prompts, ids are enough. In place of responses, answers read from them are enough.
 
     Args:
         roles: olr's names (`COLUMNS`) of the columns that were found in the file.

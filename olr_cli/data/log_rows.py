@@ -35,8 +35,8 @@ _CUT = {
 def unpacked(row: _Row) -> list[_Row]:
     """Return the rollouts in one object of a JSON log; most objects are one rollout and are returned unchanged.
 
-    An object of ms-swift or NeMo-RL holds lists with one item per rollout. Verifiers, inspect_ai, OpenCompass,
-    evalscope, NeMo Gym and lm-eval have forms of their own.
+    In an object of ms-swift or NeMo-RL, lists have one item per rollout. Objects of verifiers, inspect_ai, OpenCompass,
+    evalscope, NeMo Gym and lm-eval each have a function that converts them (`_PACKED`).
     """
     for marks, rollouts in _PACKED:
         if marks <= row.keys():

@@ -48,8 +48,8 @@ class Layout:
     def verdict(self) -> str | None:
         """The name of the column of rewards that says whether the answer is right, or None if it is not clear which.
 
-        If there is one column of rewards, it is taken. If there are several, the column is taken whose name speaks of
-        correctness, such as ``accuracy``; the result is None if no name does, or more than one.
+        A single column of rewards is taken. Of several, the one whose name speaks of correctness, such as ``accuracy``,
+        is taken; if more than one name does, or none, the result is None.
 
         The result is also None if the file has a column `is_correct`, because that column already says what is right.
         """
@@ -138,9 +138,8 @@ def _typed(rows: Rows, name: str, path: str) -> pl.Series:
 def _numeric(rows: Rows, name: str, path: str) -> pl.Series:
     """Return the column at a path as a series called `name`, which has numbers or booleans.
 
-    The type depends on `name`. `truncated` becomes booleans, and `tokens` becomes integers. `is_correct` stays booleans
-    if the column has booleans, is of type null if the column is empty, and otherwise becomes floats. Any other column
-    becomes floats.
+    `truncated` becomes booleans and `tokens` integers. `is_correct` keeps booleans, and stays of type null if it is
+    empty; any other values, and all other columns, become floats.
 
     Raises:
         UserError: a value is no number.
@@ -222,9 +221,9 @@ def chat_text(cell: Any, name: str, path: str, row: int, origins: Origins) -> st
 def reward_columns(schema: pa.Schema, places: Mapping[str, str]) -> list[str]:
     """Return the names of the columns with the values of reward functions.
 
-    These are the columns of floats that olr does not read as anything else. If some of their names contain "reward" or
-    begin with ``scores.``, only these are returned. `places` is olr's name of a column (`COLUMNS`) -> its path in the
-    file.
+    These are the columns of floats that olr does not read as anything else. If some of them have "reward" in their
+    names or begin with ``scores.``, only those are returned. `places` is olr's name of a column (`COLUMNS`) -> its path
+    in the file.
     """
     # Advantages are computed from the rewards, so they are no rewards.
     others = {*places.values(), "advantage", "advantages"}
@@ -348,10 +347,9 @@ def _with_groups(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.Expr, list[str]]:
     """Find out which rollouts are one visit, that is, one group that was sampled for a prompt together.
 
     Returns:
-        The rows, an expression and a list of notes. The expression has the same value in all rollouts of a visit, and a
-        larger value in a later visit of the same prompt. If the expression needs a column `_group`, the rows have it.
-        The list has a note if only the number of rollouts shows that a step holds several visits; otherwise it is
-        empty.
+        The rows, an expression and a list of notes. The expression is equal in all rollouts of a visit, and larger in
+        later visits of the prompt. The rows get the column `_group` if it needs one. There is a note only if the number
+        of rollouts shows that a step holds several visits.
     """
     if "visit" in rows.columns:
         return rows, pl.col("visit"), []
@@ -415,8 +413,8 @@ def _verdicts(column: pl.Series) -> tuple[list[pl.Series], list[str]]:
     numbers: otherwise, a column of nothing but 1 would have no right answers. A note states the middle, unless all
     numbers are -1, 0 or 1.
 
-    The list of series is empty if there are no numbers, or if there are so many different numbers that they are a
-    score. In the second case, a note says so.
+    Without numbers, both lists are empty. If there are so many different numbers that they are scores, the list of
+    series is empty and a note says so.
     """
     numbers = column.cast(pl.Float64)
     different = numbers.drop_nulls().unique()

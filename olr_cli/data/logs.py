@@ -123,15 +123,15 @@ def read_log(
     """Read rollouts from the files of any trainer, with few responses in memory at a time.
 
     Prompts are told apart by `prompt_id` or, if the files have no ids, by their text. A visit of a prompt is the group
-    of its rollouts in one step. If a step has a multiple of the usual number of rollouts, it holds several groups, and
-    each group is a visit.
+    of its rollouts in one step. If a step has a multiple of the usual number of rollouts of a prompt, it holds several
+    groups, and each group is a visit.
 
     Args:
         places: files, patterns, or folders of files.
         columns: olr's name of a column (`COLUMNS`) -> its path in the files, as the user sets it; other columns are
             found by their usual names.
-        wanted: olr's names of the columns to read. If ``response`` is not among them, responses are read only
-            from files without stored answers.
+        wanted: olr's names of the columns to read. If ``response`` is not among them, responses are read only from
+            files without stored answers.
         extractor: name of the extractor of answers from responses; None for the default extractor of each rollout's
             data source.
         keeps_responses: whether the rows keep `response`.
@@ -242,7 +242,7 @@ class _Files:
     """Number of rollouts read so far."""
 
     def read(self, path: Path, step: int) -> pl.DataFrame | None:
-        """Return the rows of a file with olr's names, or None if it has no rows or only repeats the file before.
+        """Return the rows of a file with olr's names, or None if it has no rows or repeats those of the file before.
 
         Rows without a step get `step`.
 
@@ -303,8 +303,8 @@ class _Files:
     def _parts(self, path: Path, step: int) -> Iterator[pl.DataFrame]:
         """Yield the rows of a file in batches, with olr's names and with answers in place of responses.
 
-        In a trainer's log, a row without a response is a rollout that failed. Such rows are left out and counted in the
-        field `silent`. Rows without a step get `step`.
+        In a trainer's log, rows without a response are rollouts that failed. They are left out, and `self.silent`
+        counts them. Rows without a step get `step`.
         """
         # `read_batches` calls this with the schema of a Parquet or CSV file, to learn which columns to read.
         look_at = partial(self._look_at, path)

@@ -137,7 +137,7 @@ def examples(prompts: PromptSet, size: int) -> list[Prompt]:
 
 
 def default_target(source: str, kind: str, ratio: Share) -> Path:
-    """Return the default file for injected noise: ``data/<source>-<kind>-<ratio>.parquet``."""
+    """Return the default path of a noisy data set: ``data/<source>-<kind>-<ratio>.parquet``."""
     # A hub id may have a dot in its name, and that begins no suffix.
     name = source if "/" in source else source.removesuffix(Path(source).suffix)
     stem = re.sub(r"[^\w.+-]+", "-", name)

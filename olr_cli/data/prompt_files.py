@@ -116,8 +116,8 @@ def _usual(
 def _are_whole_dialogues(rows: Rows, path: str) -> bool:
     """Return whether all values of a column are dialogues that end with an answer.
 
-    For a column called ``prompt``, the result is always False, because the policy is given such dialogues whole, even
-    if the assistant has the last turn.
+    A column called ``prompt`` always gives False: all turns of its dialogues are the prompt, even a last one of the
+    assistant.
     """
     return path != "prompt" and all(map(_ends_with_answer, rows.values(path)))
 
@@ -198,12 +198,12 @@ class Reading:
         return words if is_utf_8 else [*words, "--encoding", str(self.encoding)]
 
     def system(self, data_source: str, *, is_question: bool) -> tuple[Message, ...]:
-        """Return the system message for a prompt that has none, as a tuple with one turn, or empty for no message.
+        """Return the system message for a prompt that has none, as a tuple of one turn, or () for no message.
 
-        If `system_prompt` is set, that text is the message, except that `NO_SYSTEM_PROMPT` means no message.
+        `system_prompt` is the message if it is set; `NO_SYSTEM_PROMPT` means no message. If it is None, a plain
+        question outside the arithmetic task gets the standard instruction, and any other prompt gets no message.
 
-        If `system_prompt` is None, a plain question outside the arithmetic task gets the standard instruction. Chats
-        and arithmetic questions get no message. `is_question` is true for a plain question and false for a chat.
+        `is_question` is true for a plain question and false for a chat.
         """
         if self.system_prompt is not None:
             text = None if self.system_prompt == NO_SYSTEM_PROMPT else self.system_prompt
@@ -502,12 +502,11 @@ def _prompt_ids(
 ) -> tuple[Sequence[str], str | None]:
     """Return each row's id, and the path of the column that holds the ids, or None if no column does.
 
-    `path` is the column that the user has named, and None if the user has named none. In that case, the ids come from
-    the first usual column (`ID_COLUMNS`, or `NUMBERED` if `reading.are_numbered`) with a different id in every row.
+    The ids come from `path`, the column that the user has named. If `path` is None, they come from the first usual
+    column with a different id in every row (`ID_COLUMNS`, or `NUMBERED` if `reading.are_numbered`).
 
-    If no usual column is like this, the ids depend on `reading.are_numbered`. If it is set, an id is the row number and
-    a digest of the question, such as ``0-5f2a91c3``. If not, the ids are `otherwise` or, if that is empty, digests of
-    the questions, which do not depend on the row order.
+    Without such a column, ids are made. If `reading.are_numbered`, an id is the row number and a digest of the
+    question, such as ``0-5f2a91c3``. Otherwise the ids are `otherwise` or, if that is empty, digests of the questions.
 
     Raises:
         UserError: an id at `path` is missing or repeated.
@@ -551,13 +550,13 @@ def _marks(
 ) -> list[Mark]:
     """Return the noise type and the true answer of every row, each None where it is unknown.
 
-    A row may state its noise type and its true answer in `extra_info`, and both are kept. If it states the type
-    ``clean`` but no true answer, its label is the true answer. If it states no noise type, `implied_mark` infers the
-    values from the label and the stated true answer. The sentinel is the text by which noise replaces a label, and a
-    row with this label gets the type `noise_type_of_sentinel`.
-
-    A bare row states neither value, and its label is not the sentinel. If some row states a noise type, or if all rows
-    are bare, both values of a bare row are None. Otherwise, a bare row with a label counts as clean.
+    1. A noise type and a true answer that a row states in `extra_info` are kept. With the type ``clean`` and no true
+       answer, the label is the true answer.
+    2. A row that states no noise type, but a true answer or the sentinel as its label, gets the values that
+       `implied_mark` infers. The sentinel is the text by which noise replaces a label; it gives the type
+       `noise_type_of_sentinel`.
+    3. A bare row states none of these. If another row states a noise type, or if all rows are bare, both of its values
+       are None. Otherwise, a bare row with a label counts as clean.
     """
     originals = read_labels(rows, "extra_info.original_ground_truth")
     noise_types = _noise_types(rows)
@@ -654,10 +653,10 @@ def read_prompts(
             (``org/name[/configuration][:split][@revision]``). Files are in the interchange format, or have columns for
             question and answer.
         split: split of a built-in set, or of a hub id that names none.
-        limit: largest number of prompts, taken from the beginning; None for all. For a built-in set, it is the exact
-            number of prompts, and None stands for 400, or for the whole split if it has fewer.
-        sample: number of prompts to draw at random from these, which stay in file order; None for all of these. For a
-            built-in set, this number replaces `limit`.
+        limit: how many prompts to read at most, from the beginning; None for all. A built-in set must have this number,
+            and None stands for 400, or for the whole split if it has fewer.
+        sample: how many of these prompts to draw at random; they stay in file order. None keeps all. For a built-in
+            set, this number replaces `limit`.
         seed: random seed of a built-in set and of the sample.
         noise_type_of_sentinel: noise type of rows that don't name theirs and whose label is the sentinel, the text by
             which noise replaces a label.

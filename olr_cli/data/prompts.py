@@ -218,8 +218,7 @@ class PromptSet:
     def name(self, row: int) -> str:
         """Return a name of a prompt for messages: its id or, if the file has no ids, its place, such as ``line 33``.
 
-        Without ids in the file, a prompt's id is made from its question, and a user could not find it in the file.
-        `row` is the prompt's index in this set.
+        An id that olr has made cannot be found in the file. `row` is the prompt's index in this set.
         """
         has_place = self.origins.files and not self.has_ids
         return (

@@ -141,8 +141,8 @@ class QuestionIds:
 def question_ids(prompts: Iterable[Sequence[Message]]) -> list[str]:
     """Return the ids (`QuestionIds`) of all prompts of a source; they do not depend on the order of the prompts.
 
-    Of several prompts that ask the same question, the first has the plain id, the second an id that ends in ``-2``, and
-    so on. They are counted in the order of their texts, with exact copies of a prompt after all others.
+    Of several prompts that ask the same question, one has the plain id, and the others end in ``-2``, ``-3`` and so on.
+    These numbers follow the sorted texts; exact copies of a prompt come last.
     """
     copies: Counter[tuple[tuple[str, str], ...]] = Counter()
     keys = []
@@ -158,7 +158,7 @@ def question_ids(prompts: Iterable[Sequence[Message]]) -> list[str]:
 
 
 class QuestionIndex:
-    """An index of questions, which finds those that a prompt asks, whatever their case, spacing and punctuation."""
+    """An index of a sequence of questions; it finds those that a prompt asks, in any case, spacing and punctuation."""
 
     def __init__(self, questions: Sequence[Sequence[Message]]) -> None:
         self._questions = questions
@@ -169,12 +169,13 @@ class QuestionIndex:
             self._by_last[_normal(question_of(turns))].append(place)
 
     def find(self, turns: Sequence[Message]) -> Sequence[int]:
-        """Return the positions, in the indexed sequence, of the questions that a prompt asks; empty if there are none.
+        """Return the indices of the questions that a prompt asks; the sequence is empty if there are none.
 
-        First, all the user's turns in the prompt are compared with all the user's turns in each indexed question. If
-        none is equal, only the user's last turns are compared, in two cases. In the first case, the prompt is one text
-        in which a chat template has written a whole dialogue. In the second case, the prompt has several user turns,
-        such as solved examples, and the indexed question has only one.
+        Questions with the same user turns as the prompt are found first. If there are none, only the last user turns
+        are compared, in two cases:
+
+        1. A chat template has turned a whole dialogue into the prompt's one text.
+        2. The prompt has several user turns, such as solved examples, and the indexed question has one.
         """
         if same := self._by_all.get(normal_question(turns)):
             return same
@@ -191,9 +192,9 @@ class QuestionIndex:
     def in_same_words(
         self, turns: Sequence[Message], places: Iterable[int]
     ) -> Sequence[int]:
-        """Return those of `places` whose question has exactly the same user turns as the prompt.
+        """Return those of `places` whose questions have exactly the user turns of the prompt, in every character.
 
-        `places` are positions in the indexed sequence, as `find` returns them.
+        `places` are indices of questions, as `find` returns them.
         """
         words = _user_texts(turns)
         return [place for place in places if _user_texts(self._questions[place]) == words]

@@ -150,10 +150,10 @@ class Rows:
         return finite
 
     def _column(self, path: str) -> tuple[pa.ChunkedArray | None, list[str]]:
-        """Return the column or struct field that a path leads to, and the steps of the path that are not yet followed.
+        """Return the column or struct field that a path leads to, and the remaining steps of the path.
 
-        Steps are left over only if the path leads into a list. The caller follows them in each value (`walk`). If the
-        path leads nowhere, the column is None.
+        Steps remain only below a list; the caller follows them in each value (`walk`). If the path leads nowhere, the
+        column is None.
         """
         names = self.table.column_names
         # Try the whole path first: the name of a column may itself have dots.

@@ -39,9 +39,8 @@ def training_prompts(recipe: Recipe) -> PromptSet:
 def training_data(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
     """Return the training prompts with the recipe's noise and verified labels, and the held-out prompts.
 
-    A verified label is a true answer that a person has checked. If `data.verified` is a file, the verified labels are
-    in it. If `data.verified` is a number, that many prompts are drawn among those with a known true answer, and these
-    answers count as verified.
+    A verified label is a true answer that a person has checked. `data.verified` is a file of such labels, or a number
+    of prompts to draw; the true answers of drawn prompts count as verified.
 
     If the recipe has noise without a ratio, no noise is added. The file must then already mark some labels as noise of
     the recipe's type.
@@ -102,7 +101,7 @@ def _split(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
         if not any(is_placeholder(prompts.prompts[row].gold or "") for row in question_rows)
     ]
 
-    def draw(question_rows: list[int]) -> int:
+    def hash_of(question_rows: list[int]) -> int:
         """Return a hash of a question's text and the recipe's seed; the questions with the lowest hashes are held out.
 
         `question_rows` are the indices of the question's rows.
@@ -112,7 +111,7 @@ def _split(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
         return seeding.key("held out", recipe.seed, text)
 
     wanted, drawn = max(1, round(share * len(prompts))), set[int]()
-    for question_rows in sorted(measurable, key=draw):
+    for question_rows in sorted(measurable, key=hash_of):
         # The last question may add more rows than are wanted, because all rows of a question stay together.
         if len(drawn) < wanted:
             drawn.update(question_rows)
@@ -130,8 +129,8 @@ def _split(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
 def _with_noise(prompts: PromptSet, recipe: Recipe) -> PromptSet:
     """Return the prompts with the recipe's noise.
 
-    If `noise.ratio` is set, noise is injected. In all other cases, the prompts are returned unchanged. If the recipe
-    has a noise section without a ratio, some labels must already be marked as noise of the recipe's type.
+    If `noise.ratio` is set, noise is injected. Without a ratio, or without a noise section, the prompts are returned
+    unchanged. A noise section without a ratio needs prompts that are already marked with its type.
 
     Raises:
         UserError: noise cannot be injected or, without a ratio, such marks are missing or of another type.

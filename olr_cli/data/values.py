@@ -36,7 +36,7 @@ EVERY = range(sys.maxsize)
 
 @dataclass(frozen=True)
 class Origins:
-    """The source of the rows of a table, by which messages name a row with its file and line.
+    """Where the rows of a table come from, so that messages can name a row by its file and line.
 
     Line numbers are not stored. The files are read once more when a message first needs a line number.
     """

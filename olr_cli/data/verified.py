@@ -89,7 +89,7 @@ class VerifiedLabels:
             for_training: whether to raise an error if no label has a true answer; an audit can use verdicts alone.
 
         Raises:
-            UserError: the file does not exist, cannot be read, or has no label that counts.
+            UserError: the file does not exist, cannot be read, or has no usable label.
         """
         if not file.is_file():
             raise UserError(
@@ -129,7 +129,9 @@ class VerifiedLabels:
             return cls.read(Path(verified), for_training=True)
 
     def of(self, prompts: Iterable[Prompt]) -> dict[str, VerifiedLabel]:
-        """Return prompt_id -> verified label for the prompts that have one, and remember that they have matched.
+        """Return prompt_id -> verified label for those prompts that have one.
+
+        These prompts and labels are added to the matched ones, which `note` counts.
 
         Raises:
             UserError: an id has another question in the file, or a verdict is about another label than the prompt has.
@@ -373,8 +375,8 @@ def _truth(
     | flawed  | (None, None)    | (None, label)     |
     | unsure  | None            | None              |
 
-    The sentinel is the text by which noise replaces a label, and it is no true answer. If the true answer in the table
-    above would be the sentinel, it becomes None. If the verdict is kept or None, the row is then ignored.
+    The sentinel, the text by which noise replaces a label, is no true answer and becomes None. A row that then has no
+    true answer is ignored if its verdict is kept or None.
     """
     match verdict:
         case "unsure":

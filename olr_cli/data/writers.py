@@ -79,7 +79,7 @@ def csv_suffix(source: str) -> str:
 def require_writable(target: Path | None, source: str) -> None:
     """Raise UserError if `write_rows` could not write a file with the ending of `target`.
 
-    Callers test this before a long check whose result they will write. `source` is the data set that the rows will come
+    It is called before long work on a file, so that the work is not lost. `source` is the data set that the rows come
     from. If `target` is None, nothing is raised.
     """
     if target and target.suffix not in (
@@ -124,15 +124,16 @@ def write_csv_rows(
 
     Args:
         origins: the rows' places in the CSV file.
-        cells_of: row index -> column name -> new cell. Only these rows are written, in this order. Cells that are not
-            named here are copied.
+        cells_of: row index -> column name -> new cell. Only these rows are written, in this order, and their other
+            cells are copied.
         target: the new file.
 
     Returns:
         True, or False if the file already exists with the same content (see `write_new`).
 
     Raises:
-        UserError: the target exists with other content, or a new cell is for a part of a column (`messages.assistant`).
+        UserError: the target exists with other content, or a new column's name is a path into a column
+            (`messages.assistant`).
     """
     [file] = origins.files
     header, *rows = [row for _, row in csv_rows(file, origins.encoding)]
