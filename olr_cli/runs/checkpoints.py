@@ -99,8 +99,8 @@ def best_step(run: Path) -> int | None:
 def is_best(run: Path, step: int, metrics: Metrics) -> bool:
     """Return whether `step` has the run's highest accuracy on the validation set so far.
 
-    In a tie, the earlier step is the best. `metrics` are the step's metrics. Without a validation accuracy among them,
-    the result is False. The step's line must already be in the run's metrics.jsonl.
+    In a tie, the earlier step is the best. `metrics` are the step's metrics, which must already be in the run's
+    metrics.jsonl. If they have no validation accuracy, the result is False.
     """
     return VALIDATION in metrics and best_step(run) == step
 

@@ -23,9 +23,9 @@ MIN_LR_RATIO = 0.1
 
 @dataclass(frozen=True)
 class Schedule:
-    """The plan of a run: the prompts of each step, the work due after it, and the learning rate of each update.
+    """The plan of a run: the prompts of each step, the learning rate of each update, and when periodic work is due.
 
-    Steps and epochs count from 1. Updates (optimiser steps) and the rows of prompts in the training data count from 0.
+    Steps and epochs count from 1. Updates (optimiser steps) and the rows of the training data count from 0.
     """
 
     prompts: int

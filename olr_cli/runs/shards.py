@@ -257,12 +257,12 @@ def _check_shards(steps: Mapping[Path, list[int]], table: str) -> tuple[Shard, .
 def _prompt_visits(table: str, shards: tuple[Shard, ...]) -> list[tuple[int, int] | None]:
     """Return for each shard the number of prompt visits that it holds, and a digest of these visits.
 
-    The digest does not depend on the order of the visits. For a shard of rollouts without rows, the result is None
-    instead of the pair.
+    The digest does not depend on the order of the visits. A shard of rollouts without rows gets None instead of the
+    pair.
 
     Raises:
-        UserError: a shard of labels has no rows, a row has another step than the name of its file, or a run's labels
-            have a visit of a prompt twice.
+        UserError: a shard of labels has no rows, a row has another step than the name of its file, or the labels of a
+            run hold the same visit of a prompt twice.
     """
     # One query per shard would take longer than reading its rows; one query for all would need memory for a whole run.
     facts = pl.concat(
@@ -424,8 +424,8 @@ def explain_damage(error: BaseException, places: Iterable[Path]) -> str | None:
     """Return a sentence that names the damaged shard behind an error, or None if no shard is found damaged.
 
     A shard damaged in the middle is noticed only when its rows are decoded, and the decoder's error names no file. To
-    find the file, this function reads the shards of all runs completely, one by one, which may take long. Errors that
-    no decoder raises give None at once.
+    find the file, this function reads the shards of all runs completely, one by one, which may take long. If `error`
+    does not come from a decoder, it returns None at once.
 
     Args:
         error: what was raised while runs were read.

@@ -163,8 +163,9 @@ ABLATION: Mapping[str, tuple[Criterion, ...]] = {
 def all_metrics(slope_threshold: Decimal | float, warmup_epochs: int) -> dict[str, pl.Expr]:
     """Return metric -> expression for all metrics over the labels table (`LABEL_METRICS`, `COMPOSITION`, `ABLATION`).
 
-    Each ablation metric is the accuracy of the majorities that would replace a label under some criteria of label
-    refinement. Only these metrics depend on the arguments, the slope threshold (delta) and the warm-up epochs (T).
+    Each ablation metric is the accuracy of the majorities that would replace a label under one or both criteria of
+    label refinement. Only these metrics depend on the arguments, the slope threshold (delta) and the warm-up epochs
+    (T).
     """
     ablation = {
         name: accuracy_among(selected_under(criteria, slope_threshold, warmup_epochs))

@@ -24,10 +24,10 @@ def small_loss(decided: Decided) -> list[float]:
     of the token's rollout. A prompt whose rewards are all equal has loss 0 and comes first.
 
     The small-loss criterion (Gui et al. 2021, arXiv:2106.09291) assumes that samples with a small loss have correct
-    labels. The OLR paper does not say which loss of GRPO it takes, and the authors' code for it is commented out.
-    GRPO's own loss cannot rank prompts: before the update, it is minus the mean of A_k, which is about 0 for every
-    prompt.
+    labels.
     """
+    # The OLR paper does not say which loss of GRPO it takes, and the authors' code for it is commented out. GRPO's own
+    # loss cannot rank prompts: before the update, it is minus the mean of A_k, which is about 0 for every prompt.
     step = decided.step
     losses = []
     for start, end in pairwise(step.starts):

@@ -289,7 +289,7 @@ class Step:
             visit: number of the visit, from 1, the same for all prompts.
             prompts: the prompts of the step.
             views: the wordings in which each prompt is rolled out.
-            responses: texts, ordered by prompt, then by view. This order also numbers the rollouts of each prompt.
+            responses: texts, ordered by prompt, then by view. The rollouts of a prompt are numbered in this order.
             statistics: name -> one value per response, in the order of `responses`.
         """
         size = len(responses) // len(prompts)
@@ -315,8 +315,8 @@ class Step:
         """Rebuild a step from its stored rows of the rollouts table.
 
         Args:
-            rollouts: rows with the columns prompt_id, visit, step, view, sample, answer and `names`, in any order. If a
-                reward depends on the response, they also need the column response.
+            rollouts: rows in any order, with the columns prompt_id, visit, step, view, sample and answer, and those in
+                `names`. If a reward depends on the response, they also need the column response.
             prompts: prompt_id -> prompt.
             names: columns of statistics to keep.
         """
@@ -372,7 +372,7 @@ class Step:
 
 
 def _answers_of_step(groups: Sequence[RolloutGroup]) -> list[str | None] | None:
-    """Return the known answers of the groups' rollouts, in order, or None if no group has any.
+    """Return the answers that the groups already have, one per rollout in order, or None if no group has answers.
 
     Raises:
         ValueError: the groups have several step numbers, or only some have answers.

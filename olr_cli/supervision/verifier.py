@@ -113,7 +113,7 @@ class Verifier:
     def _reward(self, rollout: Graded, reward: float) -> float:
         """Return a rollout's reward (0 or 1), or 1 - reward if the verifier errs.
 
-        A random draw with the probability `_rate` decides whether the verifier errs. A replay repeats the draw.
+        The verifier errs with the probability that `_rate` returns. The random draw is repeatable.
         """
         # Per rollout, every error is independent. Per answer, the verifier misjudges a class at every visit or at none.
         draw_key = (
