@@ -251,8 +251,8 @@ class _Column:
     def cell(self, value: float) -> str:
         """Return the text of a value in this column.
 
-        A share is shown in percent. Any other number has the column's number of decimals, or fewer if that would give
-        it more than four digits.
+        A share is shown in percent. Any other number has the column's number of decimals, but fewer if it would
+        otherwise have more than four digits.
         """
         if self.decimals is None:
             return f"{value:.0%}"

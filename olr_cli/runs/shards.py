@@ -191,15 +191,9 @@ def whole_shards(runs: Sequence[Path], table: str) -> tuple[Shard, ...]:
 
 
 def _check_steps(runs: Sequence[Path], table: str) -> tuple[Shard, ...]:
-    """List and check the shards for `whole_shards`, but do not try again if one is removed meanwhile.
+    """List and check the shards for `whole_shards`, with the same result and errors.
 
-    Returns:
-        The shards (files) of `table` for all complete steps, in the order of `runs`, then of the steps.
-
-    Raises:
-        UserError: a run has no complete step, a step is missing, or a shard is damaged or does not belong to its run or
-            step. For ``rollouts``, also: a step's rollouts and labels are not of the same visits.
-        FileNotFoundError: a shard has been removed since it was listed.
+    This is one attempt: if a shard is removed after it was listed, FileNotFoundError is raised.
     """
     steps = {run: _complete_steps(run) for run in runs}
     shards = _check_shards(steps, table)

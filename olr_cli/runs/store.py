@@ -191,7 +191,7 @@ def read_rollout_steps(
 
     Raises:
         UserError: no step is complete, a step is missing, or a file is damaged.
-        FileNotFoundError: somebody has resumed the run meanwhile, which removes the steps after its checkpoint.
+        FileNotFoundError: a resume of the run has removed the steps after its checkpoint meanwhile.
     """
     for shard in whole_shards([run], "rollouts"):
         if steps is not None and step_of(shard.path) not in steps:

@@ -21,7 +21,7 @@ _COLUMNS_PAGE = "docs/concepts.md#columns-of-the-terminal-and-the-figures"
 
 
 def run_summary(run: Path) -> Answer:
-    """Return what is printed when a run has finished: outcomes, speed, any fall of accuracy, and the next command."""
+    """Return what is printed when a run has finished: outcomes, speed, any fall of accuracy, and a command to try."""
     name, fall = read_manifest(run)["name"], accuracy_fall(read_metrics(run, "eval/avg"))
     facts = outcomes(run)
     for metric, value in medians(read_metrics(run)).items():

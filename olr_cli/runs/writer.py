@@ -245,12 +245,10 @@ class RunWriter(AbstractContextManager["RunWriter"]):
                 sync(lines)
 
     def checkpoint(self, step: int, fill: Callable[[Path], None], **state: Any) -> None:
-        """Write the checkpoint after a step, and remove old ones.
+        """Write the checkpoint after `step`, and remove old ones.
 
-        Args:
-            step: number of the step.
-            fill: function that writes the engine's files into the folder that it receives.
-            state: entries for the checkpoint's ``trainer.json``, in addition to the step and the run's id.
+        `fill` writes the engine's files into the folder that it receives. `state` has entries for the checkpoint's
+        ``trainer.json``, in addition to the step and the run's id.
         """
 
         def fill_alone(folder: Path) -> None:
@@ -272,12 +270,9 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         self._store.drop_after(step)
 
     def close(self, status: Status, *, recipe: Recipe | None = None, **facts: Any) -> None:
-        """Note in the manifest that the attempt ended with this status, and release the run.
+        """Note in the manifest that the attempt ended with `status`, such as ``finished``, and release the run.
 
-        Args:
-            status: how the attempt ended, such as ``finished``.
-            recipe: replaces the run's recipe, if the attempt has added to it; by default, the recipe stays.
-            facts: more entries of the manifest.
+        If the attempt has added to the run's recipe, pass the new `recipe`. `facts` are more entries of the manifest.
         """
         if recipe is not None and recipe != self.recipe:
             # The manifest first: `read_recipe` accepts the digest of any attempt or the manifest's, so a kill between

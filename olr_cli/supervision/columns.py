@@ -240,7 +240,7 @@ class ColumnSupervisor:
         )
 
     def _with_verdicts(self, visits: pl.DataFrame, spellings: pl.DataFrame) -> pl.DataFrame:
-        """Add how many rollouts match each label of a visit, and three verdicts about its labels (R7).
+        """Add how many rollouts match each label of a visit, and three verdicts about its majority and labels (R7).
 
         Args:
             visits: one row per visit, with its majority and its labels.
@@ -423,8 +423,8 @@ def _past_rows(visits: pl.DataFrame) -> pl.DataFrame:
 class _Running:
     """Computes running sums and maxima within groups of rows.
 
-    The result for a row covers this row and the earlier rows of its group. The results are those of polars' `over`, but
-    if groups are many and small, this class needs a tenth of the time.
+    The result for a row covers this row and the earlier rows of its group. If groups are many and small, polars' `over`
+    takes ten times as long for the same results.
 
     Args:
         groups: for each row the number of its group, at least 0. The rows of a group need not be neighbours.

@@ -218,16 +218,16 @@ def step_metrics(
 def by_visit(
     labels: pl.LazyFrame, metrics: Mapping[str, pl.Expr] = LABEL_METRICS, *within: str
 ) -> pl.DataFrame:
-    """Compute metrics for each visit number, that is for each epoch, in ascending order.
+    """Compute metrics for each visit number (epoch), in ascending order.
 
     Args:
         labels: rows of the labels table.
         metrics: name -> expression over these rows.
-        within: names of columns, such as ``run``. Each combination of their values gets rows of its own.
+        within: names of columns, such as ``run``. Metrics are computed separately for each combination of their values.
 
     Returns:
-        One row per visit number, with the columns `within`, ``visit``, ``prompts`` (how many prompts made the visit)
-        and one column per metric, null without a value.
+        One row per combination and visit number. The columns are `within`, ``visit``, ``prompts`` (how many prompts
+        made the visit) and one per metric, null without a value.
     """
     keys = (*within, "visit")
     named = [expression.alias(name) for name, expression in metrics.items()]

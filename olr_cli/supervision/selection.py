@@ -71,7 +71,7 @@ def prompts_that_train(
         decided: the decisions about the step.
         rank: returns one rank per prompt.
         keep_fraction: share of the step's prompts that train, above 0 and at most 1.
-        seed: seed of the run.
+        seed: the run's seed.
     """
     step = decided.step
     # Round halves up. Python's `round` goes to the even number: at 1/2 it keeps 2 of 5 prompts but 4 of 7.

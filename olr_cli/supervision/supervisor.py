@@ -385,7 +385,7 @@ def make_supervisor(
 
     Raises:
         UserError: the recipe was read from a run and names a Python function, in ``method.name`` or ``verifier.where``.
-            Its code may be a stranger's, so the user must set this key again.
+            Its code may be a stranger's, so the user must set that key again.
     """
     # A stored recipe may name a stranger's code: refuse to run it unless the user has named it too.
     recipe.require_named("method.name", "verifier.where")

@@ -78,8 +78,8 @@ LabelSource = Literal["given", "noisy", "sentinel", "majority", "verified", "non
 class LabelRecord:
     """A row of the labels table: the decision about one prompt at one visit, and the facts behind it.
 
-    None means unknown or not applicable, never 0. If a method also rolls out a rephrased prompt, votes, counts and
-    label are those of the original view. Counts are numbers of this visit's rollouts.
+    None means unknown or not applicable, never 0. If a method also rolls out a second wording of the prompt, votes,
+    counts and label are those of the original wording. Counts are numbers of this visit's rollouts.
     """
 
     prompt_id: str
@@ -289,7 +289,7 @@ class Step:
             visit: number of the visit, from 1, the same for all prompts.
             prompts: the prompts of the step.
             views: the wordings in which each prompt is rolled out.
-            responses: texts, ordered by prompt, then by view. The rollouts of a prompt are numbered in this order.
+            responses: texts, ordered by prompt, then by view. A prompt's rollouts are numbered in this order.
             statistics: name -> one value per response, in the order of `responses`.
         """
         size = len(responses) // len(prompts)

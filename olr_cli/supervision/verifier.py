@@ -72,7 +72,7 @@ class Verifier:
             )
 
     def grades(self, source: LabelSource) -> bool:
-        """Return whether the verifier grades rollouts under a label of this source, so that its errors apply.
+        """Return whether the verifier grades rollouts under a label of this source; its errors apply only then.
 
         It grades under a majority label only if the recipe sets `method.majority_graded_by: verifier`.
         """
