@@ -106,7 +106,7 @@ def is_best(run: Path, step: int, metrics: Metrics) -> bool:
 
 
 def drop_unfinished(run: Path) -> None:
-    """Remove what interrupted writes and removals of checkpoints have left in a run.
+    """Remove from a run the remains of checkpoints whose writing or removal was interrupted.
 
     Call it only while no process writes a checkpoint.
     """
@@ -136,7 +136,7 @@ def _remove(checkpoint: Path) -> None:
 def set_aside(checkpoint: Path) -> Path:
     """Rename a damaged checkpoint to ``step-….damaged``, and return its new path.
 
-    Its step can then be written again. An older folder of the new name is removed.
+    The step's checkpoint can then be written again. An older folder of the new name is removed.
     """
     aside = checkpoint.with_name(f"{checkpoint.name}.damaged")
     with writing(aside):

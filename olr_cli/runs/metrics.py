@@ -159,9 +159,9 @@ class Stopwatch:
 
     @contextmanager
     def measure(self, part: str) -> Iterator[None]:
-        """Measure the block, and add its seconds to those of the part of the step with this name.
+        """Measure the block, and add its seconds to the time of this part of the step.
 
-        Several blocks may have the same name, but blocks must not be nested. A block that raises is not counted.
+        Several blocks may measure the same part, but blocks must not be nested. A block that raises is not counted.
         """
         # No `finally` below: if the block fails, so does the step, and nobody reads its times.
         began = time.perf_counter()

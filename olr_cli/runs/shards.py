@@ -213,7 +213,7 @@ def _complete_steps(run: Path) -> list[int]:
     """Return the complete steps of a run, ascending.
 
     Raises:
-        UserError: no step is complete, or one is missing before the last.
+        UserError: no step is complete, or a step before the last complete one is missing.
     """
     steps = stored_steps(run)
     if not steps:

@@ -82,7 +82,7 @@ def outcomes(run: Path) -> list[tuple[str, str]]:
 
 
 def _held_out(lines: list[Metrics]) -> list[tuple[str, str]]:
-    """Return held-out accuracy at the first and the last measurement, as pairs of a name and a text.
+    """Return how held-out accuracy changed from the first to the last measurement, as pairs of a name and a text.
 
     There are two pairs: the share of right responses, and the share of prompts whose most frequent answer is right.
     Without a second measurement, the list is empty.

@@ -71,8 +71,8 @@ class Past(NamedTuple):
     def slope_ratio(self) -> tuple[int, int]:
         """Numerator and denominator of the slope of the majority's pass rate over visits 1..t (Eq. slope, R12).
 
-        It is the exact least-squares slope, and 0 with fewer than two visits. A visit without a majority counts with
-        pass rate 0 (R11). The ratio is not reduced, since a `Fraction` takes six times as long to build.
+        It is the exact least-squares slope, or (0, 1) with fewer than two visits. A visit without a majority counts
+        with pass rate 0 (R11). The ratio is not reduced, since a `Fraction` takes six times as long to build.
         """
         t = self.visits
         if t < 2:

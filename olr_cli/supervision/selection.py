@@ -46,14 +46,14 @@ def small_loss(decided: Decided) -> list[float]:
 
 
 def any_prompt(decided: Decided) -> list[float]:
-    """Give all prompts of a step the same rank, so that a random draw chooses which of them train."""
+    """Give all prompts of a step the same rank. A random draw then chooses which of them train."""
     return [0.0] * len(decided.step.prompts)
 
 
 def verified_only(decided: Decided) -> list[float]:
-    """Rank a step's prompts so that only those with a verified label, which a person has checked, train.
+    """Rank a step's prompts: 0 with a verified label, which a person has checked, else infinity.
 
-    These prompts have rank 0, and all others rank infinity. Such a run shows what the verified labels are worth alone.
+    Only the prompts with a verified label then train. Such a run shows what these labels are worth alone.
     """
     return [0.0 if prompt.is_verified else inf for prompt in decided.step.prompts]
 

@@ -387,7 +387,7 @@ def _answers_of_step(groups: Sequence[RolloutGroup]) -> list[str | None] | None:
 class Decided:
     """The decisions about a step, in columns: one label per prompt, and one reward and verdict per rollout.
 
-    R is the number of all rollouts of the step.
+    In the descriptions of the fields, R is the number of all rollouts of the step.
     """
 
     step: Step

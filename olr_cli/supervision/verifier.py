@@ -25,7 +25,7 @@ from olr_cli.user_code import load_function, running
 
 
 class Graded(NamedTuple):
-    """A rollout that has an answer, with all facts that may decide whether the verifier errs about it."""
+    """A rollout with an answer, and all facts that may decide whether the verifier errs about it."""
 
     prompt: Prompt
     visit: int
