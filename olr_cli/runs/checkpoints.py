@@ -99,14 +99,14 @@ def best_step(run: Path) -> int | None:
 def is_best(run: Path, step: int, metrics: Metrics) -> bool:
     """Return whether `step` has the run's highest accuracy on the validation set so far.
 
-    In a tie, the earlier step is the best. `metrics` are the step's metrics. Without a validation accuracy among them,
-    the result is False. The step's line must already be in the run's metrics.jsonl.
+    In a tie, the earlier step is the best. `metrics` are the step's metrics, which must already be in the run's
+    metrics.jsonl. If they have no validation accuracy, the result is False.
     """
     return VALIDATION in metrics and best_step(run) == step
 
 
 def drop_unfinished(run: Path) -> None:
-    """Remove what interrupted writes and removals of checkpoints have left in a run.
+    """Remove from a run the remains of checkpoints whose writing or removal was interrupted.
 
     Call it only while no process writes a checkpoint.
     """
@@ -136,7 +136,7 @@ def _remove(checkpoint: Path) -> None:
 def set_aside(checkpoint: Path) -> Path:
     """Rename a damaged checkpoint to ``step-….damaged``, and return its new path.
 
-    Its step can then be written again. An older folder of the new name is removed.
+    The step's checkpoint can then be written again. An older folder of the new name is removed.
     """
     aside = checkpoint.with_name(f"{checkpoint.name}.damaged")
     with writing(aside):

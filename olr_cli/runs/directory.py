@@ -134,8 +134,8 @@ def recipe_yaml(recipe: Recipe) -> str:
 def read_recipe(path: Path, manifest: Mapping[str, Any] | None = None) -> Recipe:
     """Read the recipe that a run was made with.
 
-    If another trainer made the run, its prompts are stored in the run directory. The recipe's `data.train` is then set
-    to the path of that file.
+    If another trainer made the run, its prompts are in a file of the run directory. The recipe's `data.train` is then
+    set to the path of this file.
 
     Args:
         path: the run directory.
@@ -170,7 +170,7 @@ def read_recipe(path: Path, manifest: Mapping[str, Any] | None = None) -> Recipe
 
 
 def has_run(path: Path) -> bool:
-    """Return whether a folder holds a run or the remains of one, that is a manifest, a recipe or labels."""
+    """Return whether a folder holds a run or part of one: a manifest, a recipe or labels."""
     return any(
         (path / name).exists() for name in ("manifest.json", "recipe.yaml", "labels")
     )

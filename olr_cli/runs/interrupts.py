@@ -73,7 +73,10 @@ def _heeded() -> list[signal.Signals]:
 
 
 def _leave_closed_terminal() -> None:
-    """Drop all further output to a terminal that is gone; otherwise the next write would end the run with an error."""
+    """Drop all further output to standard output and standard error if their terminal is gone.
+
+    Otherwise the next write would end the run with an error.
+    """
     for stream in (1, 2):
         # `fstat` fails if the stream itself is closed.
         with suppress(OSError):

@@ -237,7 +237,7 @@ def status_of(path: Path, manifest: Mapping[str, Any]) -> str:
 
 
 def _size(path: Path) -> int:
-    """Return the bytes of all files in a folder and below; a file that disappears meanwhile counts 0."""
+    """Return the number of bytes in all files of a folder and below; a file that disappears meanwhile counts 0."""
     total = 0
     for folder, _, files in os.walk(path):
         for name in files:

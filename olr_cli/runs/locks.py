@@ -37,8 +37,8 @@ _PATIENCE = 0.1
 def held(path: Path, *, make: bool = False) -> Iterator[None]:
     """Within the block, hold the lock of a run directory or another folder, so that no other process works on it.
 
-    If the process is killed, the system releases the lock. Before the block runs, temporary files that interrupted
-    writes left directly in the folder are removed.
+    If the process is killed, the system releases the lock. On entry, the temporary files that interrupted writes have
+    left directly in the folder are removed.
 
     Args:
         path: the folder.

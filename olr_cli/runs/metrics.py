@@ -106,8 +106,8 @@ The best of many measurements is high by chance too, hence four standard errors.
 def accuracy_fall(lines: Iterable[Metrics]) -> tuple[int, str] | None:
     """Find the first step whose held-out accuracy is clearly below the best accuracy before it.
 
-    Clearly means by more than 5 percentage points and by more than 4 standard errors. `lines` are the lines of
-    metrics.jsonl, oldest first.
+    It must be more than 5 percentage points below, and more than 4 standard errors, where the larger standard error of
+    the two accuracies counts. `lines` are the lines of metrics.jsonl, oldest first.
 
     Returns:
         The step, and a sentence about the fall. None if there is no such step.
@@ -159,9 +159,9 @@ class Stopwatch:
 
     @contextmanager
     def measure(self, part: str) -> Iterator[None]:
-        """Measure the block, and add its seconds to those of the part of the step with this name.
+        """Measure the block, and add its seconds to the time of this part of the step.
 
-        Several blocks may have the same name, but blocks must not be nested. A block that raises is not counted.
+        Several blocks may measure the same part, but blocks must not be nested. A block that raises is not counted.
         """
         # No `finally` below: if the block fails, so does the step, and nobody reads its times.
         began = time.perf_counter()

@@ -17,10 +17,7 @@ _LINE_EVERY_SECONDS, _CHANGE_EVERY_SECONDS = 60.0, 0.5
 
 
 class Progress:
-    """Base of the displays that show how far a run has come; this class itself shows nothing.
-
-    The code that does the work calls these methods.
-    """
+    """Base of the displays that show how far a run has come; this class itself shows nothing."""
 
     def know(self, *, truth: bool, held_out: bool) -> None:
         """Hide the columns that have no values in this run; called before `start`.
@@ -254,8 +251,8 @@ class _Column:
     def cell(self, value: float) -> str:
         """Return the text of a value in this column.
 
-        A share is shown in percent. Any other number has the column's number of decimals, or fewer if that would give
-        it more than four digits.
+        A share is shown in percent. Any other number has the column's number of decimals, but fewer if it would
+        otherwise have more than four digits.
         """
         if self.decimals is None:
             return f"{value:.0%}"
@@ -265,7 +262,7 @@ class _Column:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What a progress display shows: the columns of its rows, and the metrics of the latest step.
+    """Says which metrics a progress display shows: those in its rows, and those of the latest step beside its bar.
 
     There is one row per epoch or, in `olr rollouts`, per visit.
     """
@@ -282,7 +279,7 @@ class Layout:
     def header(self) -> tuple[str, str]:
         """The two lines of headings above the rows.
 
-        They leave room for one more column, the time left, in a terminal of 80 columns.
+        In a terminal of 80 characters, they leave room for the time left at the end of each row.
         """
         above = " " * len(self.row)
         for column in self.columns:

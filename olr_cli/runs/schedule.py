@@ -23,9 +23,9 @@ MIN_LR_RATIO = 0.1
 
 @dataclass(frozen=True)
 class Schedule:
-    """The plan of a run: the prompts of each step, the work due after it, and the learning rate of each update.
+    """The plan of a run: the prompts of each step, the learning rate of each update, and when periodic work is due.
 
-    Steps and epochs count from 1. Updates (optimiser steps) and the rows of prompts in the training data count from 0.
+    Steps and epochs count from 1. Updates (optimiser steps) and the rows of the training data count from 0.
     """
 
     prompts: int
@@ -84,7 +84,7 @@ class Schedule:
         return -(-step // self.per_epoch)
 
     def rows(self, step: int) -> list[int]:
-        """Return the rows of the training data (from 0) that a step visits, in the order of its prompts."""
+        """Return the row numbers (from 0) of the training prompts that a step visits, in the order of the visits."""
         first = (step - 1) % self.per_epoch * self.size
         return _order(self.prompts, self.seed, self.epoch(step))[first : first + self.size]
 
@@ -95,7 +95,7 @@ class Schedule:
     def is_due(self, step: int, every: int | None) -> bool:
         """Return whether periodic work is due after a step.
 
-        It is due every `every` steps and after the last step. If `every` is None, it is due only after the last step.
+        It is due after the last step and, unless `every` is None, after each step that is a multiple of `every`.
         """
         return step == self.last or (every is not None and step % every == 0)
 
@@ -138,7 +138,7 @@ class Schedule:
 # Every step of an epoch asks again, and a permutation takes one hash per prompt.
 @lru_cache(maxsize=2)
 def _order(prompts: int, seed: int, epoch: int) -> list[int]:
-    """Return the rows of the training data (0 to `prompts` - 1) in the order in which an epoch visits them.
+    """Return the row numbers of the training data (0 to `prompts` - 1) in the order in which an epoch visits them.
 
     The order in one epoch does not depend on how many epochs there are.
     """

@@ -191,15 +191,9 @@ def whole_shards(runs: Sequence[Path], table: str) -> tuple[Shard, ...]:
 
 
 def _check_steps(runs: Sequence[Path], table: str) -> tuple[Shard, ...]:
-    """List and check the shards for `whole_shards`, but do not try again if one is removed meanwhile.
+    """List and check the shards for `whole_shards`, with the same result and errors.
 
-    Returns:
-        The shards (files) of `table` for all complete steps, in the order of `runs`, then of the steps.
-
-    Raises:
-        UserError: a run has no complete step, a step is missing, or a shard is damaged or does not belong to its run or
-            step. For ``rollouts``, also: a step's rollouts and labels are not of the same visits.
-        FileNotFoundError: a shard has been removed since it was listed.
+    This is one attempt: if a shard is removed after it was listed, FileNotFoundError is raised.
     """
     steps = {run: _complete_steps(run) for run in runs}
     shards = _check_shards(steps, table)
@@ -219,7 +213,7 @@ def _complete_steps(run: Path) -> list[int]:
     """Return the complete steps of a run, ascending.
 
     Raises:
-        UserError: no step is complete, or one is missing before the last.
+        UserError: no step is complete, or a step before the last complete one is missing.
     """
     steps = stored_steps(run)
     if not steps:
@@ -257,12 +251,12 @@ def _check_shards(steps: Mapping[Path, list[int]], table: str) -> tuple[Shard, .
 def _prompt_visits(table: str, shards: tuple[Shard, ...]) -> list[tuple[int, int] | None]:
     """Return for each shard the number of prompt visits that it holds, and a digest of these visits.
 
-    The digest does not depend on the order of the visits. For a shard of rollouts without rows, the result is None
-    instead of the pair.
+    The digest does not depend on the order of the visits. A shard of rollouts without rows gets None instead of the
+    pair.
 
     Raises:
-        UserError: a shard of labels has no rows, a row has another step than the name of its file, or a run's labels
-            have a visit of a prompt twice.
+        UserError: a shard of labels has no rows, a row has another step than the name of its file, or the labels of a
+            run hold the same visit of a prompt twice.
     """
     # One query per shard would take longer than reading its rows; one query for all would need memory for a whole run.
     facts = pl.concat(
@@ -424,8 +418,8 @@ def explain_damage(error: BaseException, places: Iterable[Path]) -> str | None:
     """Return a sentence that names the damaged shard behind an error, or None if no shard is found damaged.
 
     A shard damaged in the middle is noticed only when its rows are decoded, and the decoder's error names no file. To
-    find the file, this function reads the shards of all runs completely, one by one, which may take long. Errors that
-    no decoder raises give None at once.
+    find the file, this function reads the shards of all runs completely, one by one, which may take long. If `error`
+    does not come from a decoder, it returns None at once.
 
     Args:
         error: what was raised while runs were read.

@@ -145,11 +145,10 @@ def scan_labels(run: Path) -> pl.LazyFrame:
 def scan_labels_of(runs: Sequence[Path]) -> Iterator[pl.LazyFrame]:
     """Yield the labels of all runs in a few lazy frames, each with several runs, in the order of `runs`.
 
-    The column ``run`` is the number of the run within its frame, from 0. A frame per run would be slow for many small
-    runs. One frame for all runs might need too much memory.
-
-    If somebody resumes a run meanwhile, collecting its frame raises FileNotFoundError.
+    The column ``run`` is the number of the run within its frame, from 0. If somebody resumes a run meanwhile,
+    collecting its frame raises FileNotFoundError.
     """
+    # A frame per run would be slow for many small runs, and one frame for all runs might need too much memory.
     shards_so_far = itertools.accumulate(len(table_shards(run / "labels")) for run in runs)
     numbers = (shards // _SHARDS_OF_A_SCAN for shards in shards_so_far)
     for batch in gathered(zip(numbers, runs, strict=True)).values():
@@ -192,7 +191,7 @@ def read_rollout_steps(
 
     Raises:
         UserError: no step is complete, a step is missing, or a file is damaged.
-        FileNotFoundError: somebody has resumed the run meanwhile, which removes the steps after its checkpoint.
+        FileNotFoundError: a resume of the run has removed the steps after its checkpoint meanwhile.
     """
     for shard in whole_shards([run], "rollouts"):
         if steps is not None and step_of(shard.path) not in steps:

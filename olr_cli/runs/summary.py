@@ -21,7 +21,7 @@ _COLUMNS_PAGE = "docs/concepts.md#columns-of-the-terminal-and-the-figures"
 
 
 def run_summary(run: Path) -> Answer:
-    """Return what is printed when a run has finished: outcomes, speed, any fall of accuracy, and the next command."""
+    """Return what is printed when a run has finished: outcomes, speed, any fall of accuracy, and a command to try."""
     name, fall = read_manifest(run)["name"], accuracy_fall(read_metrics(run, "eval/avg"))
     facts = outcomes(run)
     for metric, value in medians(read_metrics(run)).items():
@@ -82,7 +82,7 @@ def outcomes(run: Path) -> list[tuple[str, str]]:
 
 
 def _held_out(lines: list[Metrics]) -> list[tuple[str, str]]:
-    """Return held-out accuracy at the first and the last measurement, as pairs of a name and a text.
+    """Return how held-out accuracy changed from the first to the last measurement, as pairs of a name and a text.
 
     There are two pairs: the share of right responses, and the share of prompts whose most frequent answer is right.
     Without a second measurement, the list is empty.

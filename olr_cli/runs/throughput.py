@@ -58,8 +58,8 @@ def throughput(
 
     Args:
         work: the step's rollouts.
-        times: metric -> seconds. The metrics are ``time/rollouts``, ``time/update``, ``time/step`` and, if the step had
-            an evaluation, ``time/evaluation``.
+        times: metric -> seconds, for ``time/rollouts``, ``time/update``, ``time/step`` and, if the step had an
+            evaluation, ``time/evaluation``.
         peak_bytes: the most memory that torch held on one GPU. On a CPU it is None, and so is the metric.
     """
     seconds = times["time/step"] - times.get("time/evaluation", 0.0)

@@ -62,9 +62,9 @@ Mark = Callable[[Iterable[Prompt]], Sequence[Prompt]]
 
 
 class RunWriter(AbstractContextManager["RunWriter"]):
-    """The only writer of a run directory during one attempt, that is from a start or resume until it ends.
+    """The only writer of a run directory during one attempt: from a start or resume of the run until it stops.
 
-    The writer holds the run's lock until it is closed or its block ends.
+    The writer holds the run's lock until it is closed or its block ends. A writer made by `join` holds no lock.
     """
 
     def __init__(
@@ -110,9 +110,9 @@ class RunWriter(AbstractContextManager["RunWriter"]):
 
     @classmethod
     def join(cls, path: Path, recipe: Recipe) -> RunWriter:
-        """Return a writer for a run that another process has started or resumed, and whose lock that process holds.
+        """Return a writer for a run that another process has started or resumed, and keeps locked.
 
-        If the run is resumed again later, every further write raises UserError.
+        If the run is resumed again later, `store`, `log` and `checkpoint` raise UserError.
         """
         return cls(path, recipe, ExitStack(), joined=len(read_manifest(path)["attempts"]))
 
@@ -155,8 +155,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
             after: number of steps that are complete already.
             facts: facts about this process, such as device and threads, by key of the manifest. The manifest gets them
                 twice: in the entry of this attempt, and at the top level, in place of the last attempt's facts.
-            data: the manifest's entry about the data sets, which is the same in every attempt. By default, it describes
-                the prompts received so far.
+            data: the manifest's entry about the data sets. By default, it describes the prompts received so far.
         """
         manifest = read_manifest(self.path)
         circumstances = {
@@ -198,7 +197,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     def log(self, step: int, epoch: int, metrics: Mapping[str, float | None]) -> None:
         """Append a step's line to metrics.jsonl; a metric of None becomes null.
 
-        It is called after `store`, because held-out evaluation comes between the two.
+        Call it after `store` and after the step's held-out evaluation, if any.
         """
         self._require_attempt()
         append_metrics(self.path, step, epoch, metrics)
@@ -210,8 +209,8 @@ class RunWriter(AbstractContextManager["RunWriter"]):
 
         Args:
             prompts: prompts that have arrived; those that came before are skipped.
-            mark: function that returns the prompts with the user's verified labels. The file gets the prompts without
-                these labels; only the digest of the data in the manifest covers them.
+            mark: function that adds the user's verified labels to prompts. These labels are not written to the file,
+                but the digest of the data in the manifest covers them.
         """
         new = [prompt for prompt in prompts if prompt.prompt_id not in self.prompts]
         if not new:
@@ -225,8 +224,8 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         """Read the run's file of prompts, which earlier attempts have written, into `self.prompts`.
 
         A last line that a kill cut off is removed from the file. Without a file, nothing happens. `mark` is a function
-        that returns prompts with the user's verified labels. `self.prompts` gets the prompts without these labels; only
-        the digest of the data covers them.
+        that adds the user's verified labels to prompts. `self.prompts` stays without these labels, but the digest of
+        the data covers them.
         """
         file = self.path / PROMPTS
         if not file.exists():
@@ -246,12 +245,10 @@ class RunWriter(AbstractContextManager["RunWriter"]):
                 sync(lines)
 
     def checkpoint(self, step: int, fill: Callable[[Path], None], **state: Any) -> None:
-        """Write the checkpoint after a step, and remove old ones.
+        """Write the checkpoint after `step`, and remove old ones.
 
-        Args:
-            step: number of the step.
-            fill: function that writes the engine's files into the folder that it receives.
-            state: more entries of ``trainer.json``, beside the step and the run's id.
+        `fill` writes the engine's files into the folder that it receives. `state` has entries for the checkpoint's
+        ``trainer.json``, in addition to the step and the run's id.
         """
 
         def fill_alone(folder: Path) -> None:
@@ -273,12 +270,9 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         self._store.drop_after(step)
 
     def close(self, status: Status, *, recipe: Recipe | None = None, **facts: Any) -> None:
-        """Note in the manifest that the attempt ended with this status, and release the run.
+        """Note in the manifest that the attempt ended with `status`, such as ``finished``, and release the run.
 
-        Args:
-            status: how the attempt ended, such as ``finished``.
-            recipe: replaces the run's recipe, if the attempt has added to it; by default, the recipe stays.
-            facts: more entries of the manifest.
+        If the attempt has added to the run's recipe, pass the new `recipe`. `facts` are more entries of the manifest.
         """
         if recipe is not None and recipe != self.recipe:
             # The manifest first: `read_recipe` accepts the digest of any attempt or the manifest's, so a kill between
@@ -316,8 +310,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     def _add(self, prompts: Sequence[Prompt], mark: Mark) -> None:
         """Add prompts to `self.prompts`, and to the digest of the data.
 
-        `mark` is a function that returns the prompts with the user's verified labels. Only the digest covers these
-        labels.
+        `mark` is a function that adds the user's verified labels to prompts. Only the digest covers these labels.
         """
         self.prompts |= {prompt.prompt_id: prompt for prompt in prompts}
         for marked in mark(prompts):

@@ -24,8 +24,8 @@ def wrong_answers(source: Path, prompts: PromptSet) -> dict[str, list[str]]:
     """Return prompt_id -> the different wrong answers to the prompt over all its visits, sorted.
 
     A rollout is wrong if its stored verdict (``is_correct``) says so. In a log without verdicts, the reward decides. If
-    neither is known, all answers are returned, and `proved_wrong` must sort out the right ones. Answers are extracted
-    from the responses only if `source` stores none. Prompts without a wrong answer are left out.
+    neither is known, all answers are returned, and `proved_wrong` must still remove the right ones. Answers are
+    extracted from the responses only if `source` stores none. Prompts without a wrong answer are left out.
 
     Args:
         source: a run directory (its complete steps), or the log of any trainer.
@@ -80,8 +80,8 @@ def _of_run(run: Path) -> pl.DataFrame:
 def _of_log(source: Path, prompts: PromptSet) -> pl.DataFrame:
     """Return one row per rollout of a trainer's log.
 
-    The column prompt_id names the prompt. Where the log asks the same question as one of `prompts`, it is that prompt's
-    id. The following columns are there only if the log has them:
+    The column prompt_id has the id of the one of `prompts` that asks the same question, else the log's own id. The
+    following columns are there only if the log has them:
 
     - answer_class, answer: the answer; answer_class has one spelling for all answers that mean the same.
     - is_correct: whether the answer is right by the true answer.
@@ -109,8 +109,8 @@ def proved_wrong(
     An answer is chosen if the grader can parse it and it is proved to differ from the prompt's label. The labels of
     `prompts` are taken to be true. Of answers that mean the same, the spelling that sorts first is returned.
 
-    Other graders may read the file too. An answer is therefore refused if another grader may accept it, or an answer
-    that means the same, as right.
+    Other graders may read the file too. If another grader may accept one spelling of an answer as right, the answer is
+    refused.
 
     Args:
         answers: prompt_id -> answers to the prompt.

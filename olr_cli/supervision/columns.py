@@ -74,7 +74,7 @@ def decides_in_columns(recipe: Recipe) -> bool:
 
     - The label rule is a user's Python function, which must be called at every visit.
     - Votes or rewards need more than the answers: intrinsic rewards, a verifier's errors, a second wording of each
-      prompt, or the order of the rollouts, which decides ties.
+      prompt, or the order of the rollouts, which breaks ties in some methods.
     - The method compares the prompts of a step to choose which of them train.
     """
     method = recipe.method
@@ -178,8 +178,8 @@ class ColumnSupervisor:
         Args:
             pairs: one row per pair of label and answer. Its Boolean column in_percent says whether the question asks
                 for a percentage.
-            gold: name of the column of `pairs` that holds the labels, or true answers in place of labels.
-            answer: name of the column of `pairs` that holds the answers.
+            gold: name of the column with the labels. A true answer counts as a label here.
+            answer: name of the column with the answers.
         """
         pairs = pairs.select("in_percent", gold=gold, answer=answer)
         # Compare plain numbers as texts, as the judge does first: most pairs never reach the judge.
@@ -240,7 +240,7 @@ class ColumnSupervisor:
         )
 
     def _with_verdicts(self, visits: pl.DataFrame, spellings: pl.DataFrame) -> pl.DataFrame:
-        """Add how many rollouts match each label of a visit, and three verdicts about its labels (R7).
+        """Add how many rollouts match each label of a visit, and three verdicts about its majority and labels (R7).
 
         Args:
             visits: one row per visit, with its majority and its labels.
@@ -320,15 +320,14 @@ def _visits(
 
     Args:
         rollouts: one row per rollout, with the columns prompt_id, visit, step and answer.
-        prompts: one row per prompt, with its number in the column prompt and its attributes (`_PROMPT`).
+        prompts: one row per prompt, with the column prompt (its number) and the columns of `_PROMPT`.
 
     Returns:
         Two frames:
 
         - One row per visit, in the order of `rollouts`. The columns are group (number of the row), visit, step,
           rollouts (K), answered (number of rollouts with an answer) and all columns of `prompts`.
-        - One row per rollout with an answer. The columns are group (the row of its visit in the first frame) and text
-          (the answer).
+        - One row per rollout with an answer. The columns are group (as in the first frame) and text (the answer).
 
     Raises:
         KeyError: a prompt_id is not in `prompts`.
@@ -410,11 +409,10 @@ def _with_majorities(visits: pl.DataFrame, classes: pl.DataFrame) -> pl.DataFram
 
 
 def _past_rows(visits: pl.DataFrame) -> pl.DataFrame:
-    """Return one row for each row of `visits`, with the columns of `_PAST`, in which earlier visits are kept as sums.
+    """Return one row per visit, in the form in which the history keeps earlier visits (`_PAST`).
 
-    Here, every sum covers one visit. The columns are prompt (number of the prompt), text (the majority answer; null
-    without a majority), rollouts (K), visits (always 1), count (rollouts in the majority's class) and moment (visit
-    number times count).
+    The columns are prompt (number of the prompt), text (the majority answer; null without a majority), rollouts (K),
+    visits (always 1 here), count (rollouts in the majority's class) and moment (visit number times count).
     """
     count = pl.col("majority_count")
     sums = {"visits": pl.lit(1), "count": count, "moment": pl.col("visit") * count}
@@ -425,8 +423,8 @@ def _past_rows(visits: pl.DataFrame) -> pl.DataFrame:
 class _Running:
     """Computes running sums and maxima within groups of rows.
 
-    The result for a row covers this row and the earlier rows of its group. The results are those of polars' `over`, but
-    if groups are many and small, this class needs a tenth of the time.
+    The result for a row covers this row and the earlier rows of its group. If groups are many and small, polars' `over`
+    takes ten times as long for the same results.
 
     Args:
         groups: for each row the number of its group, at least 0. The rows of a group need not be neighbours.
@@ -471,8 +469,8 @@ def _with_history(
 
     Args:
         visits: one row per visit, with its majority.
-        rows: the columns of `_PAST`. The first rows hold sums over the visits of earlier blocks. The last rows
-            correspond one to one to the rows of `visits`.
+        rows: rows in the form of `_PAST`: first the sums over the visits of earlier blocks, then one row for each row
+            of `visits`, in the same order.
         texts: one row per distinct answer, with its number and that of its class (`ColumnSupervisor._texts`).
         recipe: sets the slope threshold.
 
@@ -482,8 +480,7 @@ def _with_history(
         - slope: by how much the majority's pass rate rises per visit.
         - is_steep: whether the slope exceeds the threshold.
         - historical_key: the number of the historical majority's class.
-        - spelled_before: a spelling of this class. A visit with this class as majority stores one spelling of it, and
-          this is the spelling stored most often.
+        - spelled_before: the spelling of this class that was most often the majority answer of a visit.
 
         historical_key and spelled_before are null on a tie, or before the first majority.
 
@@ -522,8 +519,8 @@ def _with_historical_majority(visits: pl.DataFrame, classes: pl.DataFrame) -> pl
         `visits` with two more columns:
 
         - is_consistent: whether the visit's majority is the historical majority; false if one of them is missing.
-        - historical_majority: a spelling of the historical majority; null if there is none. It is the most frequent
-          spelling at this visit or, if no rollout of the visit is in that class, the value of spelled_before.
+        - historical_majority: the spelling of the historical majority that is most frequent at this visit. If no
+          rollout of the visit is in its class, it is the value of spelled_before, which may be null.
     """
     here = classes.select("group", historical_key="key", spelled_here="text")
     keys = ["group", "historical_key"]
@@ -546,17 +543,17 @@ def _historical_majorities(
     """Find for each row the class of answers that was its prompt's majority most often up to this row (R13).
 
     Args:
-        rows: the columns of `_PAST`. The first rows hold sums over the visits of earlier blocks. Each of the last rows
-            holds one visit of the current block, oldest first.
-        of_prompt: computes running sums over the rows of the same prompt.
+        rows: rows in the form of `_PAST`: first the sums over the visits of earlier blocks, then one row per visit of
+            the current block, oldest first.
+        of_prompt: computes running sums and maxima over the rows of each prompt.
         texts: one row per distinct answer, with its number and that of its class (`ColumnSupervisor._texts`).
 
     Returns:
         One row for each row of `rows`, with two columns:
 
         - historical_key: the number of the class.
-        - spelled_before: the most frequent text among the prompt's rows of this class, counted in visits. If two texts
-          are equally frequent, it is the one that sorts first.
+        - spelled_before: the spelling of this class that was most often the majority answer of a visit. Of equally
+          frequent spellings, the one that sorts first is taken.
 
         Both are null on a tie of classes, or before the first majority.
     """
@@ -594,10 +591,9 @@ def _slope_ratios(rows: pl.DataFrame, of_prompt: _Running) -> list[tuple[int, in
     visits.
 
     Args:
-        rows: the columns of `_PAST` and, in the column number, how many visits the prompt has had up to this row. The
-            first rows hold sums over the visits of earlier blocks. Each of the last rows holds one visit of the current
-            block, oldest first.
-        of_prompt: computes running sums over the rows of the same prompt.
+        rows: rows in the form of `_PAST`: first the sums over the visits of earlier blocks, then one row per visit of
+            the current block, oldest first. The extra column ``number`` counts the prompt's visits up to the row.
+        of_prompt: computes running sums over the rows of each prompt.
     """
     scale = math.lcm(*rows["rollouts"].unique())
     latest = int(rows["number"].max() or 0)  # type: ignore[arg-type]  # a number
@@ -618,8 +614,8 @@ def _slope_ratios(rows: pl.DataFrame, of_prompt: _Running) -> list[tuple[int, in
 def _labels(visits: pl.DataFrame) -> pl.DataFrame:
     """Build the labels table, with one row per visit and the columns of `LabelRecord`.
 
-    `visits` has every column that the other steps of `ColumnSupervisor.decide` have added. The remaining columns, such
-    as the effective label and the mean reward, are computed here (R15, R16).
+    `visits` is the frame that `ColumnSupervisor.decide` has built so far. The columns that it still lacks, such as the
+    effective label and the mean reward, are computed here (R15, R16).
     """
     is_marked = pl.col("noise_type") != "clean"
     has_truth = pl.col("true_answer").is_not_null()

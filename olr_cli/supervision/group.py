@@ -41,16 +41,16 @@ class Group:
     """The wrong label of this visit; None if noise leaves the prompt alone."""
 
     def right(self, label: str | None) -> Collection[str | None]:
-        """Return the answers to the prompt that match a label; empty if the label is None.
+        """Return the answers that match a label; empty if the label is None.
 
-        The step's verdicts are kept by label, so the answers to other prompts with the same label may be included.
+        The result may include answers to other prompts of the step that have the same label.
         """
         return () if label is None else self.grading.right(self.prompt.asked(label))
 
     def wrong(self, label: str) -> Collection[str | None]:
-        """Return the answers to the prompt that are proved not to match a label; undecided answers are left out.
+        """Return the answers that are proved not to match a label; undecided answers are left out.
 
-        The step's verdicts are kept by label, so the answers to other prompts with the same label may be included.
+        The result may include answers to other prompts of the step that have the same label.
         """
         return self.grading.wrong(self.prompt.asked(label))
 
@@ -84,7 +84,7 @@ class Group:
     def standing_label(self) -> tuple[str | None, LabelSource]:
         """The label that the visit has unless the method replaces it, and the source of that label (R15).
 
-        Methods see no prompt with a verified true answer. For others, the first case that applies decides:
+        It is not used for a prompt with a verified true answer. The first case that applies decides:
 
         - The visit has no label: None and ``none``.
         - The label is the sentinel, a text that no answer matches: the sentinel and ``sentinel``.
@@ -135,11 +135,9 @@ class Group:
         )
 
     def record(self, label: Label, rewards: Sequence[Sequence[float]]) -> LabelRecord:
-        """Build the group's row of the labels table.
+        """Build the group's row of the labels table, now that its label has been decided.
 
-        Args:
-            label: the label that was decided.
-            rewards: for each view (wording of the prompt), one reward per rollout.
+        `rewards` has, for each view (wording of the prompt), one reward per rollout.
         """
         prompt, vote, past = self.prompt, self.votes[0], self.past
         right_answers = self.right(prompt.true_answer)
@@ -213,10 +211,10 @@ def _spelling(key: Key | None, past: Past, vote: Vote) -> str | None:
     """Return a spelling of a prompt's historical majority, or None if there is none (R13).
 
     It is the most frequent spelling at this visit. If no rollout of the visit is in the class, it is the spelling that
-    most earlier visits stored when the class was their majority.
+    was most often the majority answer of an earlier visit.
 
     Args:
-        key: key of the class of answers that was the majority most often; None for no class.
+        key: key of the historical majority, the class of answers that was the majority most often; None for no class.
         past: the prompt's visits up to this one.
         vote: the vote of this visit.
     """

@@ -13,9 +13,8 @@ from olr_cli.answers import Key, Vote
 class Past(NamedTuple):
     """A prompt's visits 1..t, kept as integer sums, so that 10,000 visits take no more memory than ten.
 
-    Slope and historical majority are computed from the sums. The slope is exact, since all sums are integers. A rounded
-    slope might exceed a threshold that the exact slope only equals (R12). For example, majority counts of 0, 0, 1, 1 in
-    8 rollouts have a slope of exactly 1/20, the paper's threshold, but numpy's polyfit returns 0.05000000000000002.
+    Slope and historical majority are computed from the sums. The slope is exact, because all sums are integers. A
+    rounded slope might exceed a threshold that the exact slope only equals (R12).
     """
 
     visits: int = 0
@@ -34,15 +33,15 @@ class Past(NamedTuple):
     """scale * sum of i p(i)."""
 
     def after(self, visit: Vote) -> Past:
-        """Return a new past that includes the prompt's next visit; `visit` is the vote of its rollouts."""
+        """Return a new past that includes the prompt's next visit; `visit` holds the votes of its rollouts."""
         return self.plus(visit, 1, (self.visits + 1) * visit.majority_count)
 
     def plus(self, visit: Vote, visits: int, moment: int) -> Past:
         """Return a new past with several more visits, all with the same majority, spelling and number of rollouts (K).
 
         Args:
-            visit: one vote that stands for all added visits. It has their majority, spelling and K. Its majority count
-                is the sum of theirs.
+            visit: stands for all added visits. It has their majority, spelling and K, and the sum of their majority
+                counts.
             visits: how many visits are added.
             moment: the sum, over the added visits, of visit number times majority count. The slope is computed from it.
         """
@@ -72,12 +71,14 @@ class Past(NamedTuple):
     def slope_ratio(self) -> tuple[int, int]:
         """Numerator and denominator of the slope of the majority's pass rate over visits 1..t (Eq. slope, R12).
 
-        It is the exact least-squares slope, and 0 with fewer than two visits. A visit without a majority counts with
-        pass rate 0 (R11). The ratio is not reduced, since a `Fraction` takes six times as long to build.
+        It is the exact least-squares slope, or (0, 1) with fewer than two visits. A visit without a majority counts
+        with pass rate 0 (R11). The ratio is not reduced, since a `Fraction` takes six times as long to build.
         """
         t = self.visits
         if t < 2:
             return 0, 1
+        # Majority counts of 0, 0, 1, 1 in 8 rollouts have a slope of exactly 1/20, the paper's threshold, but numpy's
+        # polyfit returns 0.05000000000000002.
         # With x(i) = i - (t + 1) / 2, sum x(i)^2 = t (t^2 - 1) / 12 and sum x(i) p(i) = rise / (2 scale).
         rise = 2 * self.moment - (t + 1) * self.total
         return 6 * rise, self.scale * t * (t * t - 1)
@@ -106,7 +107,7 @@ class Past(NamedTuple):
 
 
 class History:
-    """The past visits of every prompt, summarised. Visits are added step by step and never changed."""
+    """Keeps a summary of the past visits of every prompt. Visits are added step by step and never removed."""
 
     def __init__(self, pasts: Mapping[str, Past] = MappingProxyType({})) -> None:
         self._pasts = dict(pasts)

@@ -52,7 +52,8 @@ from olr_cli.supervision.visit import (
 class Method:
     """The choices that make up a method: the label rule, the reward, and which prompts of a step train.
 
-    It also says which wordings (views) of a prompt and which statistics of a rollout the method needs.
+    It also says which wordings (views) of a prompt and which statistics of a rollout the method needs. `compose` makes
+    one from a recipe.
     """
 
     rule: Rule

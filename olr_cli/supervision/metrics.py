@@ -163,8 +163,9 @@ ABLATION: Mapping[str, tuple[Criterion, ...]] = {
 def all_metrics(slope_threshold: Decimal | float, warmup_epochs: int) -> dict[str, pl.Expr]:
     """Return metric -> expression for all metrics over the labels table (`LABEL_METRICS`, `COMPOSITION`, `ABLATION`).
 
-    Each ablation metric is the accuracy of the majorities that would replace a label under some criteria of label
-    refinement. Only these metrics depend on the arguments, the slope threshold (delta) and the warm-up epochs (T).
+    Each ablation metric is the accuracy of the majorities that would replace a label under one or both criteria of
+    label refinement. Only these metrics depend on the arguments, the slope threshold (delta) and the warm-up epochs
+    (T).
     """
     ablation = {
         name: accuracy_among(selected_under(criteria, slope_threshold, warmup_epochs))
@@ -217,16 +218,16 @@ def step_metrics(
 def by_visit(
     labels: pl.LazyFrame, metrics: Mapping[str, pl.Expr] = LABEL_METRICS, *within: str
 ) -> pl.DataFrame:
-    """Compute metrics for each visit number, that is for each epoch, in ascending order.
+    """Compute metrics for each visit number (epoch), in ascending order.
 
     Args:
         labels: rows of the labels table.
         metrics: name -> expression over these rows.
-        within: names of columns, such as ``run``. Each combination of their values gets rows of its own.
+        within: names of columns, such as ``run``. Metrics are computed separately for each combination of their values.
 
     Returns:
-        One row per visit number, with the columns `within`, ``visit``, ``prompts`` (how many prompts made the visit)
-        and one column per metric, null without a value.
+        One row per combination and visit number. The columns are `within`, ``visit``, ``prompts`` (how many prompts
+        made the visit) and one per metric, null without a value.
     """
     keys = (*within, "visit")
     named = [expression.alias(name) for name, expression in metrics.items()]

@@ -17,12 +17,12 @@ class OwnRule:
     """A label rule written by a user: a function that the recipe names, called at every visit after the warm-up.
 
     Keys of the recipe's method section that olr does not know become keyword arguments of the function. The function is
-    loaded by `load`, or at the first visit that needs it. It is not loaded earlier, because commands that only print a
-    method's name must not run a user's code.
+    loaded by `load`, or else when it is first called.
     """
 
     def __init__(self, section: OwnMethod) -> None:
         self._section, self._arguments = section, dict(section.model_extra or {})
+        # Not loaded here: commands that only print a method's name must not run a user's code.
         self._function: Callable[..., Any] | None = None
 
     def load(self) -> Callable[..., Any]:
@@ -51,7 +51,7 @@ class OwnRule:
     def __call__(self, visit: Visit) -> Label:
         """Return the label that the user's function gives a visit.
 
-        During the warm-up, that is the first T visits, the label stays as it is and the function is not called.
+        During the warm-up epochs, the label stays as it is and the function is not called.
 
         Raises:
             UserError: the function raises, or its result is not one of `keep`, `no_label` or `replace_by_majority`.
@@ -83,7 +83,7 @@ def rule_facts(method: MethodSection) -> dict[str, dict[str, Any]]:
     """Return what a run's manifest records of a user's label rule; empty for a built-in method.
 
     The only key is ``rule``. Its value holds the function's name, the text and a digest of its file, and the default
-    values of its arguments. With the defaults, runs can be compared even if only some of their recipes set an argument.
+    values of its arguments.
     """
     if not isinstance(method, OwnMethod):
         return {}
@@ -91,6 +91,7 @@ def rule_facts(method: MethodSection) -> dict[str, dict[str, Any]]:
     # Digest the whole file, because the rule may call its other functions.
     digest = hashlib.sha256(source.encode()).hexdigest()[:16]
     _, *keys = inspect.signature(load_function(method.name)).parameters.values()
+    # With the defaults, runs can be compared even if only some of their recipes set an argument.
     defaults = {
         key.name: key.default
         for key in keys

@@ -25,10 +25,10 @@ ROUNDING = 1e-2
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Computes a method's intrinsic rewards, which need no label.
+    """Computes a method's intrinsic rewards, which tell how sure the policy is of a response and need no label.
 
-    The reward of a rollout is `sign` (1 or -1) times a statistic of the policy that sampled the response, in nats. The
-    statistic is a mean over the response's tokens or, if `is_summed`, a sum.
+    The reward of a rollout is `sign` (1 or -1) times the statistic `field` of its tokens, such as their entropy, in
+    nats. The statistic is the mean over the tokens or, if `is_summed`, the sum.
     """
 
     field: str

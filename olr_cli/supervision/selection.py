@@ -24,10 +24,10 @@ def small_loss(decided: Decided) -> list[float]:
     of the token's rollout. A prompt whose rewards are all equal has loss 0 and comes first.
 
     The small-loss criterion (Gui et al. 2021, arXiv:2106.09291) assumes that samples with a small loss have correct
-    labels. The OLR paper does not say which loss of GRPO it takes, and the authors' code for it is commented out.
-    GRPO's own loss cannot rank prompts: before the update, it is minus the mean of A_k, which is about 0 for every
-    prompt.
+    labels.
     """
+    # The OLR paper does not say which loss of GRPO it takes, and the authors' code for it is commented out. GRPO's own
+    # loss cannot rank prompts: before the update, it is minus the mean of A_k, which is about 0 for every prompt.
     step = decided.step
     losses = []
     for start, end in pairwise(step.starts):
@@ -46,14 +46,14 @@ def small_loss(decided: Decided) -> list[float]:
 
 
 def any_prompt(decided: Decided) -> list[float]:
-    """Give all prompts of a step the same rank, so that a random draw chooses which of them train."""
+    """Give all prompts of a step the same rank. A random draw then chooses which of them train."""
     return [0.0] * len(decided.step.prompts)
 
 
 def verified_only(decided: Decided) -> list[float]:
-    """Rank a step's prompts so that only those with a verified label, which a person has checked, train.
+    """Rank a step's prompts: 0 with a verified label, which a person has checked, else infinity.
 
-    These prompts have rank 0, and all others rank infinity. Such a run shows what the verified labels are worth alone.
+    Only the prompts with a verified label then train. Such a run shows what these labels are worth alone.
     """
     return [0.0 if prompt.is_verified else inf for prompt in decided.step.prompts]
 
@@ -71,7 +71,7 @@ def prompts_that_train(
         decided: the decisions about the step.
         rank: returns one rank per prompt.
         keep_fraction: share of the step's prompts that train, above 0 and at most 1.
-        seed: seed of the run.
+        seed: the run's seed.
     """
     step = decided.step
     # Round halves up. Python's `round` goes to the even number: at 1/2 it keeps 2 of 5 prompts but 4 of 7.

@@ -384,8 +384,8 @@ def make_supervisor(
         history: the visits before this run was resumed; None for a new run.
 
     Raises:
-        UserError: the recipe was read from a run and names a Python function. Its code may be a stranger's, so the user
-            must name the function again, by setting that key of the recipe.
+        UserError: the recipe was read from a run and names a Python function, in ``method.name`` or ``verifier.where``.
+            Its code may be a stranger's, so the user must set that key again.
     """
     # A stored recipe may name a stranger's code: refuse to run it unless the user has named it too.
     recipe.require_named("method.name", "verifier.where")

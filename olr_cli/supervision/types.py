@@ -78,8 +78,8 @@ LabelSource = Literal["given", "noisy", "sentinel", "majority", "verified", "non
 class LabelRecord:
     """A row of the labels table: the decision about one prompt at one visit, and the facts behind it.
 
-    None means unknown or not applicable, never 0. If a method also rolls out a rephrased prompt, votes, counts and
-    label are those of the original view. Counts are numbers of this visit's rollouts.
+    None means unknown or not applicable, never 0. If a method also rolls out a second wording of the prompt, votes,
+    counts and label are those of the original wording. Counts are numbers of this visit's rollouts.
     """
 
     prompt_id: str
@@ -289,7 +289,7 @@ class Step:
             visit: number of the visit, from 1, the same for all prompts.
             prompts: the prompts of the step.
             views: the wordings in which each prompt is rolled out.
-            responses: texts, ordered by prompt, then by view. This order also numbers the rollouts of each prompt.
+            responses: texts, ordered by prompt, then by view. A prompt's rollouts are numbered in this order.
             statistics: name -> one value per response, in the order of `responses`.
         """
         size = len(responses) // len(prompts)
@@ -315,8 +315,8 @@ class Step:
         """Rebuild a step from its stored rows of the rollouts table.
 
         Args:
-            rollouts: rows with the columns prompt_id, visit, step, view, sample, answer and `names`, in any order. If a
-                reward depends on the response, they also need the column response.
+            rollouts: rows in any order, with the columns prompt_id, visit, step, view, sample and answer, and those in
+                `names`. If a reward depends on the response, they also need the column response.
             prompts: prompt_id -> prompt.
             names: columns of statistics to keep.
         """
@@ -372,7 +372,7 @@ class Step:
 
 
 def _answers_of_step(groups: Sequence[RolloutGroup]) -> list[str | None] | None:
-    """Return the known answers of the groups' rollouts, in order, or None if no group has any.
+    """Return the answers that the groups already have, one per rollout in order, or None if no group has answers.
 
     Raises:
         ValueError: the groups have several step numbers, or only some have answers.
@@ -387,7 +387,7 @@ def _answers_of_step(groups: Sequence[RolloutGroup]) -> list[str | None] | None:
 class Decided:
     """The decisions about a step, in columns: one label per prompt, and one reward and verdict per rollout.
 
-    R is the number of all rollouts of the step.
+    In the descriptions of the fields, R is the number of all rollouts of the step.
     """
 
     step: Step

@@ -25,7 +25,7 @@ from olr_cli.user_code import load_function, running
 
 
 class Graded(NamedTuple):
-    """A rollout that has an answer, with all facts that may decide whether the verifier errs about it."""
+    """A rollout with an answer, and all facts that may decide whether the verifier errs about it."""
 
     prompt: Prompt
     visit: int
@@ -72,7 +72,7 @@ class Verifier:
             )
 
     def grades(self, source: LabelSource) -> bool:
-        """Return whether the verifier grades rollouts under a label of this source, so that its errors apply.
+        """Return whether the verifier grades rollouts under a label of this source; its errors apply only then.
 
         It grades under a majority label only if the recipe sets `method.majority_graded_by: verifier`.
         """
@@ -113,7 +113,7 @@ class Verifier:
     def _reward(self, rollout: Graded, reward: float) -> float:
         """Return a rollout's reward (0 or 1), or 1 - reward if the verifier errs.
 
-        A random draw with the probability `_rate` decides whether the verifier errs. A replay repeats the draw.
+        The verifier errs with the probability that `_rate` returns. The random draw is repeatable.
         """
         # Per rollout, every error is independent. Per answer, the verifier misjudges a class at every visit or at none.
         draw_key = (

@@ -76,7 +76,10 @@ class Visit(NamedTuple):
 
 
 class Label(NamedTuple):
-    """The label that the rewards of a visit are computed with (R15), and where it comes from."""
+    """The label that the rewards of a visit are computed with (R15), and where it comes from.
+
+    Label rules return it.
+    """
 
     answers: tuple[str | None, ...]
     """One answer per view of the prompt; None for no label."""
