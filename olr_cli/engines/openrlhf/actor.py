@@ -41,7 +41,7 @@ _CHUNK_LOGITS = 2**24
 
 
 class PolicyForward(NamedTuple):
-    """The policy's log-probabilities, entropies and self-certainties at response tokens, from one forward pass.
+    """The policy's log-probabilities, entropies and self-certainties at response tokens, from `PolicyActor.forward`.
 
     Each tensor is on the CPU and has the shape (B, A) of OpenRLHF's action mask, for B sequences and A positions. The
     mask is 1 at response tokens. At all other positions, entropies and self-certainties are 0, and log-probabilities
@@ -59,10 +59,10 @@ class PolicyForward(NamedTuple):
 
 
 def _at_actions(values_BT: Tensor, actions: int) -> Tensor:
-    """Return a view of the values for the last `actions` tokens of each sequence, with the shape (B, actions).
+    """Return a view of the values of the last `actions` tokens of each sequence, with the shape (B, actions).
 
-    `values_BT` has one value for each position of B sequences. The value for a token is at the position before it,
-    because the logits there predict the token.
+    `values_BT` has one value for each position of B sequences. The logits at a position predict the next token, so a
+    token's value is at the position before it.
     """
     return values_BT[:, :-1][:, -actions:]
 
@@ -95,14 +95,15 @@ def self_certainties(
 ) -> Tensor:
     """Return the self-certainty, KL(uniform || policy) in nats, at each response token, with gradient.
 
-    The result has the shape (B, A) of `log_probs_BA`. Values at padding are meaningless. No second softmax is needed:
-    at each position, logits and log-probabilities differ by a constant, which the log-probability of one token gives.
+    The result has the shape (B, A) of `log_probs_BA`. Values at all other positions are meaningless.
 
     Args:
         logits_BTV: the policy's logits.
         sequences_BT: token ids of prompts and responses.
         log_probs_BA: the policy's log-probability of each response token.
     """
+    # At each position, logits and log-probabilities differ by a constant, so one token's log-probability makes a second
+    # softmax superfluous.
     # At each position the token that follows. The last one gets the first token, but `_at_actions` drops it.
     tokens_BT1 = sequences_BT.roll(-1, dims=1)[..., None]
     above_token_BT = logits_BTV.mean(-1) - logits_BTV.gather(-1, tokens_BT1)[..., 0]
@@ -111,23 +112,22 @@ def self_certainties(
 
 
 def averaged(loss: Any) -> Any:
-    """Wrap OpenRLHF's policy loss in a function that drops the keyword argument `token_level_loss`.
+    """Wrap OpenRLHF's policy loss in a function that ignores the keyword argument `token_level_loss`.
 
-    The argument chooses a mean over tokens or over responses. The KL loss and the entropy penalty need it, so
-    `PolicyUpdate.training_step` sets it. OpenRLHF then passes it to the policy loss too, which does not accept it: the
-    policy loss follows the flag `actor.loss_agg_mode` instead.
+    With this argument, `PolicyUpdate.training_step` chooses whether the KL loss and the entropy penalty are means over
+    tokens or over responses. OpenRLHF passes it to the policy loss too, which does not accept it. For the policy loss,
+    the flag `actor.loss_agg_mode` chooses the mean.
     """
     return lambda *arguments, token_level_loss, **options: loss(*arguments, **options)
 
 
 class SmoothedLoss:
-    """Compute OpenRLHF's policy loss from label-smoothed log-probabilities.
+    """Compute OpenRLHF's policy loss from label-smoothed log-probabilities; `PolicyUpdate` makes this object.
 
     Smoothing mixes the log-probability of the sampled token with the mean log-probability over the vocabulary
     (`olr_cli.engines.local.loss.smoothed`). The loss compares the policy in training with the old policy, which sampled
-    the responses. This class smooths only the log-probabilities of the policy in training;
-    `SupervisedTrainer.supervise` has already smoothed the old policy's. Other quantities, such as the KL, are not
-    smoothed.
+    the responses. This class smooths the log-probabilities of the policy in training. `SupervisedTrainer.supervise` has
+    already smoothed those of the old policy. Other quantities, such as the KL, are not smoothed.
     """
 
     def __init__(self, loss: Any, actor: Any, smoothing: float) -> None:
@@ -154,8 +154,9 @@ class SmoothedLoss:
     ) -> None:
         """Keep the smoothed log-probabilities of a forward pass for the next call of the loss.
 
-        torch calls this hook after each forward pass of `actor`. If gradients are off, nothing is kept. The first of
-        `arguments` has the token ids. `result` is (log-probabilities, the model's output).
+        torch calls this hook after each forward pass of `actor`. If gradients are off, nothing is kept. `arguments` are
+        what the pass was called with, token ids first. `result` is what it returned: (log-probabilities, the model's
+        output).
         """
         if not torch.is_grad_enabled():  # a pass of sampling statistics
             return
@@ -165,11 +166,11 @@ class SmoothedLoss:
 
 
 class FiniteSteps:
-    """Wrap OpenRLHF's DeepSpeed strategy so that an infinite or NaN loss or gradient raises `NonFinite`.
+    """Wrap OpenRLHF's DeepSpeed strategy so that an infinite or NaN loss or gradient raises `NonFinite` on every rank.
 
     DeepSpeed would not raise. With ZeRO 1 and 2 it silently skips such a step (`check_grad_overflow`) and reports the
     gradient norm of the step before. With ZeRO 3 it takes the step: `get_grad_norm_direct` replaces the norm by -1, and
-    every weight becomes NaN. Here all ranks see the same norm, so all of them raise.
+    every weight becomes NaN.
     """
 
     def __init__(self, strategy: Any) -> None:
@@ -191,7 +192,7 @@ class FiniteSteps:
     def optimizer_step(
         self, optimizer: Any, actor: Any, *arguments: Any, **options: Any
     ) -> None:
-        """Take OpenRLHF's optimiser step.
+        """Take OpenRLHF's optimiser step, unless the gradient is infinite or NaN.
 
         Raises:
             NonFinite: the gradient is infinite or NaN; the weights are unchanged.
@@ -230,10 +231,11 @@ def _norms_checked(zero: Any) -> Iterator[None]:
 
 
 class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
-    """Update the policy on one rank as OpenRLHF does, with label smoothing and without the prompts that do not train.
+    """Update the policy on one rank as OpenRLHF does, with three changes.
 
-    The supervisor may exclude prompts of a step from training. Their tokens have the action mask 0 and do not count in
-    the mean of a loss. If a loss or gradient is infinite or NaN, the update raises `NonFinite`.
+    - The policy loss uses label-smoothed log-probabilities if `smoothing` is above 0.
+    - Tokens of prompts that the supervisor excludes from training do not count in the mean of a loss.
+    - An infinite or NaN loss or gradient raises `NonFinite`.
 
     OpenRLHF makes this object for a `PolicyActor`.
     """
@@ -264,17 +266,12 @@ class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
     def training_step(
         self, experience: Any, kl_ctl: float, step: int, loss_batch_info: dict[str, Any]
     ) -> dict[str, Any]:
-        """Train on one micro-batch; return OpenRLHF's status of it, with corrected metrics of loss, entropy and KL.
+        """Train on one micro-batch; return what OpenRLHF reports of it, with corrected metrics of loss, entropy and KL.
 
-        In OpenRLHF, each of these metrics is a sum over the micro-batch, divided by the tokens or responses of the
-        whole mini-batch. OpenRLHF later averages each metric over all micro-batches, weighted by their numbers of
-        tokens. The length of a micro-batch would then count twice: in the sum and in the weight. Each metric is
-        therefore divided by the micro-batch's share of the mini-batch's tokens. With this correction, OpenRLHF's
-        averages are:
+        OpenRLHF later averages these metrics over all micro-batches. With the correction, the averages are:
 
         - If the loss is a mean over tokens: the mean over all tokens of the step.
-        - If the loss is a mean over responses: the average of the mini-batches' means, weighted by the mini-batches'
-          numbers of tokens.
+        - If the loss is a mean over responses: the average of the mini-batches' means, weighted by tokens.
 
         If no token of the micro-batch trains, it adds nothing to the gradient or to any average.
 
@@ -303,6 +300,8 @@ class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
                 "metrics": metrics | dict.fromkeys(token_means, 0.0),
                 "num_action_tokens": _TINY_TOKEN_COUNT,
             }
+        # OpenRLHF divides the micro-batch's sum by the whole mini-batch's count, and later averages with the tokens
+        # as weights. The length of the micro-batch would count twice.
         correction = (
             float(loss_batch_info["batch_num_tokens"]) / loss_batch_info["dp_size"] / tokens
         )
@@ -393,10 +392,10 @@ class PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):  # type: ig
 def _without_offload_buffers(engine: Any) -> Iterator[None]:
     """Within the block, remove a DeepSpeed optimiser's offload buffers, so that a checkpoint does not contain them.
 
-    ZeRO 3 keeps these buffers in host memory, among the optimiser's states (`exp_avg_offload_buffer`, …), to free the
-    GPU while the policy sleeps. In a checkpoint they would double Adam's moments, and a resume would load them onto the
-    GPU. They are put back after the block, because DeepSpeed needs them when the policy wakes up
-    (runtime/zero/offload_states.py).
+    `engine` is the policy's DeepSpeed engine. ZeRO 3 keeps these buffers in host memory, among the optimiser's states,
+    to free the GPU while the policy sleeps. In a checkpoint they would double the size of Adam's moments, and a resume
+    would load them onto the GPU. After the block they are put back, because DeepSpeed needs them when the policy wakes
+    up (runtime/zero/offload_states.py).
     """
     states = getattr(getattr(engine.optimizer, "optimizer", None), "state", {})
     removed = {

@@ -53,7 +53,7 @@ _ON_GPUS = {"NCCL_DEBUG": "WARN", "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "1"}
 def environment(*, trusts_code: bool, device: str) -> dict[str, str]:
     """Return the environment variables to set in every process of a job, as name -> value.
 
-    Two of the variables hold the arguments, and `bridge_process` reads them. Some variables, such as NCCL_DEBUG, have
+    Two of them tell `bridge_process` the values of `trusts_code` and `device`. Some others, such as NCCL_DEBUG, have
     only a default here. If the user has set such a variable, the user's value is returned.
 
     Args:
@@ -122,10 +122,10 @@ def around_import(name: str, around: Around) -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Run the generator function `around` when the module `name` is first imported.
+    """Import hook that runs the generator function `around` when the module `name` is imported.
 
-    The part of `around` up to its `yield` runs before the module's code, and the rest runs after it. The finder is an
-    entry of `sys.meta_path`. It removes itself from there when the module is first looked up.
+    `around_import` makes the hook, puts it into `sys.meta_path`, and explains `around`. The hook serves one import: it
+    removes itself when Python first looks for the module.
     """
 
     def __init__(self, name: str, around: Around) -> None:
@@ -158,9 +158,9 @@ _RUNS_CODE = ("get_class_in_module", "get_class_from_dynamic_module")
 def _refusing(module: ModuleType) -> Iterator[None]:
     """Make transformers raise `UserError` in place of running code that comes with a model.
 
-    If the recipe does not allow such code, pass this generator function to `around_import`, with the module of
-    transformers that runs it. The olr command has already refused a model with code before it started the job. This
-    function is a second barrier, because OpenRLHF 0.11.2 loads every model with `trust_remote_code=True`.
+    `bridge_process` passes this generator function to `around_import` if the recipe does not allow such code. `module`
+    is the module of transformers that runs it. The olr command refuses a model with code before it starts the job. The
+    job needs this second barrier because OpenRLHF 0.11.2 loads every model with `trust_remote_code=True`.
     """
     yield
     # Other modules of transformers may hold the functions under the same names already, so replace these too.
@@ -204,11 +204,11 @@ def has_flash_attention() -> bool:
 
 
 def _stand_in_if_absent() -> None:
-    """If flash-attn is not installed, let stand-ins take the place of its modules while OpenRLHF imports them.
+    """If flash-attn is not installed, arrange that OpenRLHF imports stand-ins for its modules.
 
     `openrlhf/models/ring_attn_utils.py` imports flash-attn at the top, even if attention is torch's sdpa. No function
     of flash-attn is called then, because flags.py refuses packed samples and ring attention. The stand-ins exist only
-    while that module is imported, so that no other package takes them for flash-attn.
+    during this import, so that no other package takes them for flash-attn.
     """
     if not has_flash_attention() and _FLASH_ATTENTION_USER not in sys.modules:
         around_import(_FLASH_ATTENTION_USER, _with_stand_in)

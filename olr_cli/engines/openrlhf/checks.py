@@ -154,8 +154,8 @@ override would never be called. If a key were gone, a metric would be missing.
 def require_openrlhf() -> None:
     """Raise `NotHere` unless the supported version of OpenRLHF is installed and has everything that this engine uses.
 
-    `RELIES_ON` lists the classes, methods, attributes and keys of OpenRLHF and DeepSpeed that the engine uses. They are
-    looked up in the source files; nothing is imported.
+    `RELIES_ON` lists what the engine uses of OpenRLHF and DeepSpeed: classes, methods, attributes and string constants.
+    They are looked up in the source files; nothing is imported.
     """
     version = installed_version("openrlhf")
     if version is None:
@@ -183,9 +183,9 @@ def require_openrlhf() -> None:
 
 
 def _source(file: str) -> Path | None:
-    """Return where a source file such as ``openrlhf/utils/agent.py`` is installed; None if the package is missing.
+    """Return the path of a source file such as ``openrlhf/utils/agent.py``; None if its package is not installed.
 
-    If the package is installed but has no such file, the path is returned all the same.
+    If the package is installed, the path is returned even if the file does not exist.
     """
     package, _, rest = file.partition("/")
     places = getattr(find_spec(package), "submodule_search_locations", None)
@@ -360,14 +360,15 @@ def check_batches(recipe: Recipe, prompts: int, views: int = 1) -> None:
 
 
 def check_precision(recipe: Recipe) -> None:
-    """Raise `UserError` if the recipe's flags ask for gradients summed in float32 and the ZeRO stage is not 3.
+    """Raise `UserError` if `engine.flags` asks for gradients summed in float32 and the ZeRO stage is not 3.
 
-    DeepSpeed 0.19.6 honours the flag, `grad_accum_dtype`, only with ZeRO 3. With ZeRO 2 it still adds gradients in
-    bfloat16 (`copy_grads_in_partition` in runtime/zero/stage_1_and_2.py; measured by tests/openrlhf/test_gradients.py).
-    With ZeRO 1 it takes the optimiser `BF16_Optimizer`, which has no `offload_states`. The policy could then not free
-    its GPU memory for vLLM.
+    With this flag, DeepSpeed 0.19.6 still sums in bfloat16 at stage 2, and cannot free its GPU memory for vLLM at stage
+    1.
     """
     engine = engine_section(recipe, OpenRlhfEngine)
+    # With ZeRO 2, DeepSpeed still adds gradients in bfloat16 (`copy_grads_in_partition` in
+    # runtime/zero/stage_1_and_2.py; measured by tests/openrlhf/test_gradients.py). With ZeRO 1, it takes the optimiser
+    # `BF16_Optimizer`, which has no `offload_states`.
     if (
         flatten(engine.flags).get("ds.grad_accum_dtype") == "fp32"
         and engine.zero_stage != 3
@@ -399,8 +400,8 @@ def check_gpus(recipe: Recipe, present: int | None) -> None:
 
     Args:
         recipe: sets the number of GPUs of each model.
-        present: number of GPUs that Ray will find. None means that it is unknown, as for a running Ray cluster. Then
-            the recipe's own numbers are only compared with each other.
+        present: number of GPUs that Ray will find, or None if it is unknown, as for a running Ray cluster. With None,
+            only `UserError` can be raised.
 
     Raises:
         UserError: the recipe's numbers of GPUs do not fit together.

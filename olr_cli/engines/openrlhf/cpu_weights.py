@@ -13,8 +13,8 @@ def join_group(
     """Join the process group through which the trainer sends new weights to vLLM's workers; return the group.
 
     The call blocks until all `world_size` processes have joined. It replaces OpenRLHF's `stateless_init_process_group`
-    and takes the same arguments: the address and port of the process with rank 0, the number of this process, and the
-    number of all processes. `device` is ignored.
+    and takes the same arguments: the address and port of rank 0, the rank of this process, and the number of processes.
+    `device` is ignored.
     """
     from vllm.distributed.utils import StatelessProcessGroup
 
@@ -84,8 +84,7 @@ class CpuWeights:
     ) -> None:
         """Receive the weight `name` from the trainer, and keep it until the last weight has come.
 
-        With the last weight, OpenRLHF sets `empty_cache`. Then the model loads all weights together, because vLLM's CPU
-        backend cannot replace a single weight.
+        If `empty_cache` is true, this is the last weight, and the model now loads all weights together.
         """
         import torch
 

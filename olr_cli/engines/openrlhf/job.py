@@ -140,8 +140,8 @@ def _variables(recipe: Recipe) -> dict[str, str]:
 def _check_room(wanted: int, files: JobFiles | None) -> None:
     """Raise `UserError` if Ray has fewer than `wanted` GPUs or fewer than `wanted` CPUs in total, free or not.
 
-    If other jobs hold so many of them that this job must wait, announce that through `files`, because OpenRLHF waits
-    silently. Pass None as `files` if the job has started its own Ray, which no other job can use.
+    If fewer than `wanted` are free, this job must wait. OpenRLHF waits silently, so this function announces it through
+    `files`. Pass None as `files` if the job has started its own Ray, which no other job can use.
     """
     import ray
 
@@ -161,11 +161,10 @@ def _check_room(wanted: int, files: JobFiles | None) -> None:
 
 
 def _put_ours_in_place(recipe: Recipe, run_path: Path, node_id: str) -> None:
-    """Replace the classes of OpenRLHF's Ray actors by ours.
+    """Replace the classes of OpenRLHF's Ray actors by ours: trainer, policy, reference model, and vLLM's engines.
 
-    The actors are the trainer, which controls the others, the policy, the reference model, and vLLM's engines. Call
-    this function before OpenRLHF's command line runs and imports the classes. `node_id` is Ray's id of this node, on
-    which the trainer has to run.
+    Call this function before OpenRLHF's command line runs and imports the classes. `node_id` is Ray's id of this node,
+    on which the trainer has to run.
     """
     from openrlhf.trainer import ppo_trainer
     from openrlhf.trainer.ray import launcher, ppo_actor, vllm_engine

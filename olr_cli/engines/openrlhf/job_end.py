@@ -152,8 +152,8 @@ def _last_words(died: Process, text: str, log: str) -> str:
     The first of these that is found decides:
 
     1. A message that one of vLLM's processes was killed. The sentence says so.
-    2. An exception. Those with which Ray and vLLM only pass on another failure do not count. The sentence quotes the
-       first exception that counts. For a `UserError`, the sentence is the exception's message alone.
+    2. An exception, except one with which Ray or vLLM only reports another failure. The sentence quotes the first.
+       For a `UserError`, the sentence is the exception's message alone.
     3. Any line that is not a warning. The sentence says that the process was killed, and quotes the last such line.
 
     If nothing was printed, the sentence only says that the process was killed.
@@ -184,13 +184,13 @@ def _last_words(died: Process, text: str, log: str) -> str:
 
 
 def _killed_in_vllm(printed: Sequence[str], *, has_cause: bool) -> str | None:
-    """Return the name of the vLLM process that a signal killed, or None if no process was killed.
+    """Return the name of the vLLM process that was killed, or None if vLLM reports no such process.
 
-    vLLM may report the death of a process without a signal. Such a report counts only if `has_cause` is False.
+    A report with the number of a signal always counts. Other reports of a death count only if `has_cause` is False.
 
     Args:
         printed: lines that the parent of vLLM's processes printed.
-        has_cause: whether the lines have an exception that may explain the death.
+        has_cause: whether an exception among the lines may explain the death.
     """
     for killed in filter(None, map(_KILLED_PROCESS.search, printed)):
         if killed["code"] != "None" or not has_cause:

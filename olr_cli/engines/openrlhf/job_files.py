@@ -38,7 +38,10 @@ class JobStopped(Exception):
 
 @dataclass(frozen=True)
 class JobEnd:
-    """How and why a job ended: it finished, stopped on request, or failed in one of the four ways in `kind`."""
+    """How and why a job ended: finished, stopped on request, or failed.
+
+    A failure is a problem that the user can fix, divergence, the death of a process, or a bug.
+    """
 
     kind: Literal["finished", "stopped", "user", "diverged", "worker", "bug"]
     """Kind of end.

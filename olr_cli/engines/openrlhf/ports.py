@@ -19,11 +19,10 @@ def free_port() -> int:
 
     Such a port is at least 20000 and lies below the range from which the kernel chooses. If none is found, the kernel
     chooses the port.
-
-    OpenRLHF and vLLM would ask the kernel for a port, and listen on it seconds later, when their process has started.
-    Meanwhile the kernel might give the port to one of Ray's hundreds of connections. The job would then end with
-    EADDRINUSE.
     """
+    # OpenRLHF and vLLM would ask the kernel for a port, and listen on it seconds later, when their process has started.
+    # Meanwhile the kernel might give the port to one of Ray's hundreds of connections, and the job would end with
+    # EADDRINUSE.
     # Not seeded: all processes of a job have one seed and would draw one port.
     generator = random.SystemRandom()
     limit = _first_kernel_port()

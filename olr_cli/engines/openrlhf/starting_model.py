@@ -64,7 +64,7 @@ class StartingModel:
         view: View = "original",
         day: date | None = None,
     ) -> list[str]:
-        """Render each prompt as a text that OpenRLHF encodes to the same tokens as the local engine.
+        """Render each prompt as a text that OpenRLHF encodes to the same tokens that the local engine uses.
 
         OpenRLHF adds no special tokens, so the text contains them.
 

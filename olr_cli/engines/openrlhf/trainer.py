@@ -77,7 +77,7 @@ _METRICS = {
 class ReadRollouts(NamedTuple):
     """A step's rollouts before any forward pass, in the order of the step's prompts; `SupervisedTrainer.read` makes it.
 
-    `order` has, for each rollout of `step`, its position in OpenRLHF's list of samples.
+    `order[i]` is the index of rollout i of `step` in OpenRLHF's list of the step's samples.
     """
 
     step: Step

@@ -48,7 +48,8 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
     ) -> Any:
         """Return one response as OpenRLHF's dict, in which `rollout_log_probs` has a log-probability for each token.
 
-        For a response whose log-probabilities were not asked for, each of these values is NaN.
+        If log-probabilities were not asked for, all of them are NaN. OpenRLHF passes the arguments. The stops are set
+        in a copy of `sampling_params`.
         """
         # OpenRLHF passes every argument by its name, so the names in the signature must be its own.
         if self._stop_token_ids is None:
