@@ -174,8 +174,8 @@ class Request:
 def carry_out(request: Request, report: Report, show: Callable[[Answer], None]) -> Answer:
     """Audit the labels (or the rewards), write the requested files, and return what the command prints.
 
-    `report` is called with the progress. If the verdicts on labels cannot be written to `request.out`, `show` is called
-    with the output before the error is raised.
+    `report` is called with the progress. If the table cannot be written to `request.out`, `show` is called with
+    the output before the error is raised.
     """
     request.require_sense()
     # Responses take most of the memory; only the queue of rewards and the page show them.
@@ -194,7 +194,7 @@ def carry_out(request: Request, report: Report, show: Callable[[Answer], None]) 
         source = with_labels_of(source, named, are_for_rewards=request.rewards)
     with source.judge(report) as judge:
         if request.rewards:
-            return _of_rewards(request, source, judge)
+            return _of_rewards(request, source, judge, show)
         answer, result = _of_labels(request, source, named, judge)
     with suppress(UserError):
         # Notes on the data set are a courtesy: if it cannot be read here, the audit is complete without them.
@@ -202,24 +202,38 @@ def carry_out(request: Request, report: Report, show: Callable[[Answer], None]) 
         notes = [f"{note}." for note in (*(named.notes if named else ()), *repeated)]
         answer = replace(answer, notes=[*answer.notes, *notes])
     if request.out is not None:
-        try:
-            is_new = write_table(stored(result), request.out)
-        except UserError:
-            # The audit may have taken long, so print its result before the error.
-            show(answer)
-            raise
-        answer = replace(
-            answer,
-            files=[
-                *answer.files,
-                File.written(request.out, " (a row for each prompt)", is_new=is_new),
-            ],
-        )
+        says = " (a row for each prompt)"
+        answer = _with_table(stored(result), request.out, says, answer, show)
     following = answer.next or _next_of_evaluations(request, source)
     return replace(answer, next=following or _next(request, result))
 
 
-def _of_rewards(request: Request, source: RolloutHistory, judge: Judge) -> Answer:
+def _with_table(
+    table: pl.DataFrame,
+    out: Path,
+    says: str,
+    answer: Answer,
+    show: Callable[[Answer], None],
+) -> Answer:
+    """Write a table to the file `out`, and return the output with a line on the file that ends with `says`.
+
+    If the table cannot be written, `show` is called with the output before the error is raised.
+    """
+    try:
+        is_new = write_table(table, out)
+    except UserError:
+        # The audit may have taken long, so print its result before the error.
+        show(answer)
+        raise
+    return replace(answer, files=[*answer.files, File.written(out, says, is_new=is_new)])
+
+
+def _of_rewards(
+    request: Request,
+    source: RolloutHistory,
+    judge: Judge,
+    show: Callable[[Answer], None],
+) -> Answer:
     if len(source.runs) > 1:
         raise UserError("the rewards of one run are audited at a time", "name one")
     result = audit_rewards(source, judge, request.verified)
@@ -229,12 +243,9 @@ def _of_rewards(request: Request, source: RolloutHistory, judge: Judge) -> Answe
     if request.out is None:
         return answer
     # Write the whole queue, not only its top, with an empty column for people's verdicts.
-    is_new = write_table(
-        result.queue.with_columns(verdict=pl.lit("", pl.String)), request.out
-    )
-    filled_in = " (fill in the column verdict; --verified reads it)"
-    written = File.written(request.out, filled_in, is_new=is_new)
-    return replace(answer, files=[*answer.files, written])
+    queue = result.queue.with_columns(verdict=pl.lit("", pl.String))
+    says = " (fill in the column verdict; --verified reads it)"
+    return _with_table(queue, request.out, says, answer, show)
 
 
 def _with_verifier(
