@@ -97,7 +97,7 @@ def system_problem(error: BaseException) -> str | None:
 
 @contextmanager
 def naming_the_disks_error(folder: Path) -> Iterator[None]:
-    """Raise the operating system's error in place of torch's if the block fails because `folder` cannot be written to.
+    """Run the block; if it fails because `folder` cannot be written to, raise the system's error in place of torch's.
 
     On a full disk, torch.save only says "unexpected pos 4544 vs 4438". So after any RuntimeError of the block, 1 MiB is
     written to `folder` as a test. If that fails too, its OSError is raised, which names the reason. If it succeeds, the
@@ -130,9 +130,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 def error_number(error: BaseException) -> int:
     """Return the operating system's error number (errno) behind an exception, or 0 if there is none.
 
-    The number comes from the first OSError among the exception and its causes. Exceptions of safetensors, polars and
-    Ray have no such cause, but quote the system's words for the error. So without an OSError, the exception's text is
-    searched for such words.
+    The number comes from the first OSError among the exception and its causes. If there is none, the exception's text
+    is searched for the system's words for an error, because safetensors, polars and Ray only quote these.
     """
     for cause in causes(error):
         if isinstance(cause, OSError) and cause.errno:
@@ -489,8 +488,8 @@ def write_text(target: Path, text: str) -> None:
 def sync(path: Path) -> None:
     """Wait until a file's bytes, or a folder's entries, are on the disk.
 
-    If the file system cannot do this, return at once, and add a sentence that says so to `departures`. A run's manifest
-    lists the sentences in `departures`.
+    If the file system cannot do this, return at once, and add a sentence about it to `departures`, for a run's
+    manifest.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -508,8 +507,8 @@ def sync(path: Path) -> None:
 def remove(path: Path) -> None:
     """Remove a file, a folder or a link that is not needed any more; the target of a link stays.
 
-    If the operating system refuses, the path stays and no error is raised. A sentence that says so is then added to
-    `departures`. A run's manifest lists the sentences in `departures`.
+    If the operating system refuses, the path stays and no error is raised. A sentence about it is then added to
+    `departures`, for a run's manifest.
     """
     try:
         if path.is_dir() and not path.is_symlink():
