@@ -565,8 +565,9 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     def _write_to(self, run: RunWriter, *, is_resumed: bool) -> RunWriter:
         """Begin to write to `run`, whose directory is already locked, and return `run`.
 
-        The stored prompts and history of the run are read, so that decisions depend on them. With `is_resumed`, the
-        steps after `self._step` are removed first. If anything fails, the lock is released.
+        With `is_resumed`, the steps after `self._step` are removed first. The stored prompts and history are read,
+        because decisions depend on them. A failure before the run has begun releases the lock; after that, `close`
+        does.
         """
         with ExitStack() as lock:
             lock.enter_context(run)

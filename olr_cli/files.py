@@ -99,13 +99,13 @@ def system_problem(error: BaseException) -> str | None:
 def naming_the_disks_error(folder: Path) -> Iterator[None]:
     """Run the block; if it fails because `folder` cannot be written to, raise the system's error in place of torch's.
 
-    On a full disk, torch.save only says "unexpected pos 4544 vs 4438". So after any RuntimeError of the block, 1 MiB is
-    written to `folder` as a test. If that fails too, its OSError is raised, which names the reason. If it succeeds, the
-    block's error is raised.
+    After any RuntimeError of the block, 1 MiB is written to `folder` as a test. If this fails too, its OSError is
+    raised, which names the reason. Else the block's error is raised.
     """
     try:
         yield
     except RuntimeError:
+        # On a full disk, torch.save only says "unexpected pos 4544 vs 4438".
         with tempfile.TemporaryFile(dir=folder) as probe:
             probe.write(bytes(2**20))
         raise
@@ -220,9 +220,6 @@ def read_text(
 def _decoded(content: bytes, encoding: str) -> str:
     """Decode the bytes of a file; `encoding` is used only if they are neither UTF-8 nor UTF-16 with a byte order mark.
 
-    UTF-8 is tried first, because text in another encoding is hardly ever valid UTF-8. What olr exports is UTF-8, so an
-    export can be read with the same `encoding` as the file that it was made from.
-
     Raises:
         UnicodeDecodeError: the bytes cannot be decoded.
         LookupError: there is no such encoding; raised even if it is not needed.
@@ -231,6 +228,8 @@ def _decoded(content: bytes, encoding: str) -> str:
     codecs.lookup(encoding)
     if content.startswith(_UTF16_MARKS):
         return content.decode("utf-16")
+    # UTF-8 first, because text in another encoding is hardly ever valid UTF-8. What olr exports is UTF-8, so an export
+    # can be read with the same `encoding` as the file that it was made from.
     # UTF-16 without its mark and ISO-2022 can be pure ASCII bytes. They then contain NUL or ESC, which other text never
     # does.
     if not (content.isascii() and re.search(rb"[\0\x1b]", content)):
@@ -280,7 +279,7 @@ def read_lines(
 def storable(text: str) -> str:
     """Return the text with a question mark for each character that UTF-8 cannot hold (a lone surrogate).
 
-    Call this as soon as a text comes in, so that the text that is used equals the text that is stored.
+    Call this as soon as a text comes in. Otherwise the text that is used could differ from the text that is stored.
     """
     return text.encode("utf-8", "replace").decode("utf-8")
 
@@ -416,8 +415,8 @@ def sweep(folder: Path, *, is_held: bool = False) -> None:
 
     Args:
         folder: the folder.
-        is_held: whether this process has locked the folder, so that no other process can be writing there. All
-            temporary files of olr are then removed.
+        is_held: whether this process has locked the folder. No other process can then be writing there, so all
+            temporary files of olr are removed.
     """
     for leftover in folder.glob(".*.tmp"):
         process = leftover.name.split(".")[-2]

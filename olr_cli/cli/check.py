@@ -201,8 +201,8 @@ def _next(
 ) -> dict[str, str]:
     """Return the command that `olr check` proposes at its end, as a dictionary with one item: command -> its purpose.
 
-    If the source is a log of rollouts, the command is `olr audit`. If rows cannot be graded and none were exported, it
-    is `olr check --export`. Else it is `olr rollouts`.
+    If the source is a log of rollouts, the command is `olr audit`. If some rows cannot be graded and `--export` was not
+    given, it is `olr check --export`. Else it is `olr rollouts`.
 
     Args:
         checked: the findings.

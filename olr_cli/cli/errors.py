@@ -219,10 +219,10 @@ def shown_until_stopped(
 
 @contextmanager
 def program() -> Iterator[None]:
-    """Run the whole program in the block, and exit with a status of its own after a signal or a failed write of output.
+    """Run the whole program in the block; set the exit status after a signal or a failed write to standard output.
 
     A signal or a full disk is reported in a sentence. If the reader of the output has gone, as in ``olr … | head``,
-    nothing is reported.
+    nothing is reported. The status is 2 for a full disk; for the others see `olr_cli.runs.interrupts.exit_status`.
     """
     heed_signals()
     try:

@@ -356,7 +356,7 @@ def shape_of(format_: str, *, as_json: bool, formats: tuple[str, ...] = FORMATS)
 
 
 def require_extractor(text: str | None) -> None:
-    """Raise `UserError` if `--extractor` names something that does not exist, before anything is loaded."""
+    """Raise `UserError` if there is no such extractor as `--extractor` names; call this before anything is loaded."""
     from olr_cli.answers import find_extractor
 
     if text is not None:

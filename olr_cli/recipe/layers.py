@@ -116,7 +116,7 @@ class Layer:
     """The keys that one source of a recipe sets, as nested dictionaries.
 
     A source is a recipe file, the base that a recipe file builds on, or the settings of a command. A recipe is merged
-    from several layers, of which later ones override earlier ones.
+    from several layers. Later ones override earlier ones.
     """
 
     source: str
@@ -150,7 +150,7 @@ def with_layers(path: str | Path, overrides: Iterable[str]) -> tuple[Recipe, lis
 
 
 def marked(recipe: Recipe, layers: Sequence[Layer]) -> Recipe:
-    """Return a copy of the recipe with a mark on each key that runs code which only a stored recipe names.
+    """Return a copy of the recipe that marks the keys whose code is named by a stored recipe, but not by the user.
 
     Such code is a function from outside olr, or comes with a model. A stored recipe lies in the folder of a run, so a
     stranger may have written it. `Recipe.require_named` therefore refuses to run the code of marked keys. A key is not
@@ -285,7 +285,7 @@ def overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
 
     Some sections have several kinds, which one key selects (`noise.type`, `engine.name`). If `top` selects another
     kind, keys of `base` that the new kind lacks are dropped. If `top` selects another method (`method.name`), all keys
-    of this section in `base` are dropped, because each method has its own defaults.
+    of the section `method` in `base` are dropped, because each method has its own defaults.
 
     A mapping under the key ``extractor`` is not merged but replaced as a whole.
     """
@@ -309,7 +309,8 @@ def _keys_of_kind(
     """Return those keys of a section that stay when the keys `above` are laid over them.
 
     All keys stay if `above` does not change the section's kind (such as `noise.type`), or if it names an unknown kind.
-    No key stays if it selects another method. For any other new kind, the keys stay that this kind has too.
+    If it selects another method, all keys are dropped. If it selects another kind of another section, the keys that
+    this kind lacks are dropped.
 
     Args:
         name: the section's name, such as ``noise``.
@@ -443,9 +444,9 @@ def _refusal(errors: Iterable[Any], layers: Sequence[Layer]) -> UserError:
 
 
 def _source_of_error(detail: Any, sentence: str, layers: Sequence[Layer]) -> str:
-    """Return where the cause of an error about a recipe was set, such as a file: the source of a layer.
+    """Return the source, such as a file, of the layer that an error about a recipe comes from.
 
-    It is the last layer that sets a key which the error is about. If no layer sets such a key, it is the first layer.
+    This is the last layer that sets a key which the error is about, or the first layer if none sets such a key.
 
     Args:
         detail: the error, an item of ``ValidationError.errors()``.

@@ -58,7 +58,7 @@ class MethodSection(Section):
     def _add_presets(cls, keys: Any) -> Any:
         """Return the section's keys, with the named method's presets for those that are not set.
 
-        A user's own label rule, whose name has a colon, has no presets: its keys are returned unchanged. So is any
+        A user's own label rule, whose name has a colon, has no presets. Its keys are returned unchanged, and so is a
         value that is not a dictionary. Raise pydantic's error if there is no such method.
         """
         if not isinstance(keys, dict) or ":" in str(keys.get("name")):

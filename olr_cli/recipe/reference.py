@@ -136,8 +136,8 @@ def key_page(prefix: str = "") -> str:
 def _sections() -> list[list[_Group]]:
     """Return the groups of recipe keys for the reference, one list per section.
 
-    The first group of a section has the keys that all its kinds share. If it has several kinds, such as the methods,
-    one more group per kind follows, with the keys special to this kind. The first list has a single group called
+    The first group of a section has the keys that all its kinds share. A section with several kinds, such as the
+    methods, has one more group per kind, with the keys special to this kind. The first list has a single group called
     ``recipe``, with the keys outside of sections, such as ``seed``.
     """
     schema = Recipe.model_json_schema()

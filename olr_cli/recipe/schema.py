@@ -232,8 +232,8 @@ class Recipe(Section):
         """Return a digest (16 hex digits) of the keys that can change the result of a run.
 
         On a CPU, these keys determine the result to the bit. Keys that only concern names, logs, checkpoints, memory
-        and hardware (`UNDECIDING`) are left out. Keys at their default are left out too, so that a stored recipe keeps
-        its digest when olr gets new keys. Its digest changes, however, if olr changes a default.
+        and hardware (`UNDECIDING`) are left out. Keys at their default are left out too. A stored recipe therefore
+        keeps its digest when olr gets new keys, but not when olr changes a default.
         """
         # From the values, not from the text of a file: comments, order and spelling of numbers do not count.
         values = flatten(self.model_dump(mode="json"))

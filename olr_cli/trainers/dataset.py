@@ -30,7 +30,7 @@ from olr_cli.trainers.grading import row_turns
 
 
 class PromptIndex:
-    """Finds the training prompt to which a row belongs that a trainer passes to its reward function.
+    """Finds training prompts by the rows that a trainer passes to its reward function.
 
     A row is found in the training data by its id, or by its prompt if it has no id.
 
@@ -183,9 +183,9 @@ def grade_held_out(
 
 
 def _require_fitting_method(recipe: Recipe) -> None:
-    """Raise UserError if the recipe's method needs more than the responses to one prompt.
+    """Raise UserError if the recipe's method needs more than a trainer's reward function gets.
 
-    A trainer's reward function gets nothing else. Some methods also need token statistics, a second wording of the
+    A reward function gets the responses to one prompt. Some methods also need token statistics, a second wording of the
     prompt, a choice among the step's prompts, or another loss.
     """
     section, method = recipe.method, compose(recipe.method)
