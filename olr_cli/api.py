@@ -437,8 +437,8 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     def log(self, metrics: Mapping[str, float]) -> None:
         """Add the trainer's own metrics to those of the latest step, or to step 0 if there has been no step.
 
-        The next step, `flush`, `state_dict` or `close` writes the metrics of the latest step to metrics.jsonl. After
-        that, no metrics can be added to this step; they are dropped without an error.
+        The next step, `flush`, `state_dict` or `close` writes the metrics of the latest step to metrics.jsonl. Metrics
+        that are added later are dropped without an error.
         """
         # If the latest step's line is already in the file, as after `state_dict` or a resume, these metrics are
         # dropped.
@@ -477,8 +477,7 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         """Write what is pending, note in the manifest how the run ended (`status`), and release the run directory.
 
         The groups of an incomplete step are stored as a step. If `status` is ``finished`` and the recipe has verified
-        labels, log how many verified labels matched a prompt of the run. If some of them matched no prompt, log this as
-        a warning.
+        labels, log how many of them matched a prompt of the run; this is a warning if some did not.
         """
         self.finish_step()
         self.flush()
@@ -500,9 +499,8 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     def _open(self, groups: Sequence[tuple[Prompt, Sequence[Any]]]) -> RunWriter:
         """Return the writer of the run directory; the first call makes it.
 
-        The first call also completes the recipe with the number of prompts in this step and of rollouts per prompt. A
-        number that the recipe already sets is kept. Raise UserError if the directory holds a run already, or if this
-        object was closed.
+        The first call also sets the recipe's numbers of prompts per step and rollouts per prompt, if the recipe lacks
+        them. Raise UserError if the directory holds a run already, or if this object was closed.
 
         `groups` are the groups of the step: each prompt with its completions. Only the first call reads them.
         """
@@ -567,8 +565,9 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     def _write_to(self, run: RunWriter, *, is_resumed: bool) -> RunWriter:
         """Begin to write to `run`, whose directory is already locked, and return `run`.
 
-        The stored prompts and history of the run are read, so that decisions depend on them. With `is_resumed`, the
-        steps after `self._step` are removed first. If anything fails, the lock is released.
+        With `is_resumed`, the steps after `self._step` are removed first. The stored prompts and history are read,
+        because decisions depend on them. A failure before the run has begun releases the lock; after that, `close`
+        does.
         """
         with ExitStack() as lock:
             lock.enter_context(run)
@@ -598,8 +597,8 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     ) -> None:
         """Raise UserError if a step's groups cannot be used.
 
-        A prompt must come once in a step, with at least two completions. If an earlier step had a prompt with the same
-        id, the two prompts must be equal. If the method needs labels, a prompt must have a given or a verified label.
+        A prompt must come once in a step, with at least two completions. It must equal the prompt with this id in
+        earlier steps. If the method needs labels, a prompt must have a given or a verified label.
 
         Args:
             groups: each prompt with its completions.

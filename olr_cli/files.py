@@ -97,15 +97,15 @@ def system_problem(error: BaseException) -> str | None:
 
 @contextmanager
 def naming_the_disks_error(folder: Path) -> Iterator[None]:
-    """Raise the operating system's error in place of torch's if the block fails because `folder` cannot be written to.
+    """Run the block; if it fails because `folder` cannot be written to, raise the system's error in place of torch's.
 
-    On a full disk, torch.save only says "unexpected pos 4544 vs 4438". So after any RuntimeError of the block, 1 MiB is
-    written to `folder` as a test. If that fails too, its OSError is raised, which names the reason. If it succeeds, the
-    block's error is raised.
+    After any RuntimeError of the block, 1 MiB is written to `folder` as a test. If this fails too, its OSError is
+    raised, which names the reason. Else the block's error is raised.
     """
     try:
         yield
     except RuntimeError:
+        # On a full disk, torch.save only says "unexpected pos 4544 vs 4438".
         with tempfile.TemporaryFile(dir=folder) as probe:
             probe.write(bytes(2**20))
         raise
@@ -130,9 +130,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 def error_number(error: BaseException) -> int:
     """Return the operating system's error number (errno) behind an exception, or 0 if there is none.
 
-    The number comes from the first OSError among the exception and its causes. Exceptions of safetensors, polars and
-    Ray have no such cause, but quote the system's words for the error. So without an OSError, the exception's text is
-    searched for such words.
+    The number comes from the first OSError among the exception and its causes. If there is none, the exception's text
+    is searched for the system's words for an error, because safetensors, polars and Ray only quote these.
     """
     for cause in causes(error):
         if isinstance(cause, OSError) and cause.errno:
@@ -221,9 +220,6 @@ def read_text(
 def _decoded(content: bytes, encoding: str) -> str:
     """Decode the bytes of a file; `encoding` is used only if they are neither UTF-8 nor UTF-16 with a byte order mark.
 
-    UTF-8 is tried first, because text in another encoding is hardly ever valid UTF-8. What olr exports is UTF-8, so an
-    export can be read with the same `encoding` as the file that it was made from.
-
     Raises:
         UnicodeDecodeError: the bytes cannot be decoded.
         LookupError: there is no such encoding; raised even if it is not needed.
@@ -232,6 +228,8 @@ def _decoded(content: bytes, encoding: str) -> str:
     codecs.lookup(encoding)
     if content.startswith(_UTF16_MARKS):
         return content.decode("utf-16")
+    # UTF-8 first, because text in another encoding is hardly ever valid UTF-8. What olr exports is UTF-8, so an export
+    # can be read with the same `encoding` as the file that it was made from.
     # UTF-16 without its mark and ISO-2022 can be pure ASCII bytes. They then contain NUL or ESC, which other text never
     # does.
     if not (content.isascii() and re.search(rb"[\0\x1b]", content)):
@@ -281,7 +279,7 @@ def read_lines(
 def storable(text: str) -> str:
     """Return the text with a question mark for each character that UTF-8 cannot hold (a lone surrogate).
 
-    Call this as soon as a text comes in, so that the text that is used equals the text that is stored.
+    Call this as soon as a text comes in. Otherwise the text that is used could differ from the text that is stored.
     """
     return text.encode("utf-8", "replace").decode("utf-8")
 
@@ -417,8 +415,8 @@ def sweep(folder: Path, *, is_held: bool = False) -> None:
 
     Args:
         folder: the folder.
-        is_held: whether this process has locked the folder, so that no other process can be writing there. All
-            temporary files of olr are then removed.
+        is_held: whether this process has locked the folder. No other process can then be writing there, so all
+            temporary files of olr are removed.
     """
     for leftover in folder.glob(".*.tmp"):
         process = leftover.name.split(".")[-2]
@@ -489,8 +487,8 @@ def write_text(target: Path, text: str) -> None:
 def sync(path: Path) -> None:
     """Wait until a file's bytes, or a folder's entries, are on the disk.
 
-    If the file system cannot do this, return at once, and add a sentence that says so to `departures`. A run's manifest
-    lists the sentences in `departures`.
+    If the file system cannot do this, return at once, and add a sentence about it to `departures`, for a run's
+    manifest.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -508,8 +506,8 @@ def sync(path: Path) -> None:
 def remove(path: Path) -> None:
     """Remove a file, a folder or a link that is not needed any more; the target of a link stays.
 
-    If the operating system refuses, the path stays and no error is raised. A sentence that says so is then added to
-    `departures`. A run's manifest lists the sentences in `departures`.
+    If the operating system refuses, the path stays and no error is raised. A sentence about it is then added to
+    `departures`, for a run's manifest.
     """
     try:
         if path.is_dir() and not path.is_symlink():

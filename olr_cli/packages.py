@@ -99,8 +99,7 @@ def is_version(version: str, wanted: str) -> bool:
 def untested_versions() -> list[str]:
     """Return a list with one note if torch or transformers has another version than the tested one; else an empty list.
 
-    That a run repeats bit for bit was tested only with the versions in `TESTED`; the note says so. A run's manifest
-    lists the note.
+    The note, for a run's manifest, says that only the versions in `TESTED` are known to repeat a run bit for bit.
     """
     installed = {name: installed_version(name) or "absent" for name in TESTED}
     others = [

@@ -50,7 +50,7 @@ def _loaded(place: str, _folder: str) -> Callable[..., Any]:
 
     Args:
         place: the name of the function: ``package.module:function`` or ``file.py:function``.
-        _folder: the working folder, which only makes the cache tell folders apart.
+        _folder: the working folder, used only as a part of the cache's key.
     """
     source, _, name = place.rpartition(":")
     shown = shortened(place)

@@ -120,10 +120,10 @@ def check(
 
 
 def _allowed(allow: Sequence[str], *, strict: bool) -> set[str]:
-    """Return the kinds of findings that `--allow` names.
+    """Return the kinds of findings that `--allow` names; empty if it is not given.
 
     Raises:
-        UserError: there is no such kind, or `--strict` is not given.
+        UserError: there is no such kind, or `--allow` is given without `--strict`.
     """
     from olr_cli.data.findings import kind_named
     from olr_cli.errors import UserError
@@ -201,13 +201,13 @@ def _next(
 ) -> dict[str, str]:
     """Return the command that `olr check` proposes at its end, as a dictionary with one item: command -> its purpose.
 
-    For a log this is `olr audit`. For a data set with rows that cannot be graded, it is `olr check --export`, unless
-    such an export has just been written. Otherwise it is `olr rollouts`.
+    If the source is a log of rollouts, the command is `olr audit`. If some rows cannot be graded and `--export` was not
+    given, it is `olr check --export`. Else it is `olr rollouts`.
 
     Args:
         checked: the findings.
         source: the data set as the user wrote it; its ending decides the format of the proposed export.
-        words: the arguments of the proposed command: the data set or its export, and the options on how to read it.
+        words: the data set or its export, and the options on how to read it, as arguments for the proposed command.
         export: the file that `--export` has written; None if there is none.
     """
     from olr_cli.data.findings import UNUSABLE

@@ -71,12 +71,14 @@ def ends_well(command: Callable[P, R]) -> Callable[P, R]:
 def _user_error(
     error: BaseException, command: Callable[P, R], values: Iterable[object]
 ) -> UserError | None:
-    """Return the error as one that the user can fix, or None for a bug or a signal.
+    """Turn what a command raised into an error that the user can fix; return None for a bug or a signal.
+
+    A `UserError` is returned as it is.
 
     Args:
         error: what the command raised.
-        command: the command. The error names it if an optional package is missing.
-        values: the values of the command's arguments. Folders among them are searched for damaged runs.
+        command: the command. The result names it if an optional package is missing.
+        values: the command's arguments. A damaged run in a folder among them may explain the error.
     """
     # A missing optional package is for the user to install; any other failed import is a bug.
     if isinstance(error, ModuleNotFoundError):
@@ -94,11 +96,11 @@ def _user_error(
 
 
 def _with_options(error: UserError, command: Callable[P, R]) -> UserError:
-    """Return a copy of an error in which Python arguments and recipe keys are replaced by the command's options.
+    """Return a copy of an error that names the command's options in place of Python arguments and recipe keys.
 
-    The argument ``run_dir`` becomes ``--run-dir``. If the command has no `--set`, the recipe key `data.columns` becomes
-    `--columns`. If it has `--set`, the key stays. An example in the error, such as "as in data.columns=…", becomes
-    words that can be typed: "as in --columns …", or "as in --set data.columns=…".
+    The argument ``run_dir`` becomes ``--run-dir``. The recipe key `data.columns` becomes `--columns`, but stays if the
+    command has `--set`. An example such as "as in data.columns=…" becomes words that can be typed: "as in --columns …",
+    or "as in --set data.columns=…".
     """
     # Parameters such as `set_` and `format_` end in an underscore, since Python has these names itself.
     arguments = {name.removesuffix("_") for name in inspect.signature(command).parameters}
@@ -135,13 +137,13 @@ def _words(values: Iterable[object]) -> list[str]:
 
 
 def _shard_problem(error: BaseException, values: Iterable[object]) -> str | None:
-    """Return a sentence that explains an error of a removed or damaged shard; None for any other error.
+    """Return a sentence that explains an error caused by a removed or damaged shard; None for any other error.
 
     A shard is a Parquet file of a run.
 
     Args:
         error: any error.
-        values: the values of the command's arguments. Folders among them are searched for damaged shards.
+        values: the command's arguments. Folders among them are searched for damaged shards.
     """
     # Do not import the module for this: if nothing has imported it, no shard was read.
     if "olr_cli.runs.shards" not in sys.modules:
@@ -187,9 +189,9 @@ def shown_until_stopped(
     Args:
         progress: the display.
         path: the run directory.
-        words: the command that continues the run.
-        kept_at_once: what is stored if the run stops at once: everything up to the last ``checkpoint``, or up to the
-            last ``complete step``. The text is put into the printed sentence.
+        words: the words of the command that continues the run.
+        kept_at_once: how far a run that stops at once is stored: up to its last ``checkpoint`` or ``complete step``.
+            The printed sentence contains this text.
 
     Raises:
         Exit: the run was stopped (see `olr_cli.runs.interrupts.exit_status`), or the engine's own process failed.
@@ -217,10 +219,10 @@ def shown_until_stopped(
 
 @contextmanager
 def program() -> Iterator[None]:
-    """Run the whole program in the block, and turn a signal or a failed write to standard output into an exit status.
+    """Run the whole program in the block; set the exit status after a signal or a failed write to standard output.
 
     A signal or a full disk is reported in a sentence. If the reader of the output has gone, as in ``olr … | head``,
-    nothing is reported.
+    nothing is reported. The status is 2 for a full disk; for the others see `olr_cli.runs.interrupts.exit_status`.
     """
     heed_signals()
     try:

@@ -20,10 +20,10 @@ def _without_types(parameters: list[Any]) -> list[Any]:
 
 
 class Command(TyperCommand):
-    """A command of typer whose help leaves out types, and which allows an option without its value.
+    """A command of typer whose help leaves out types, and whose options may have an optional value.
 
-    typer itself has no such options. Here, an option with the metavar `[FILE.yaml]` takes the next word as its value if
-    this word ends in .yaml or .yml. Otherwise the option has no value, for which the command gets `-`.
+    An option with the metavar `[FILE.yaml]` takes the next word as its value if this word ends in .yaml or .yml.
+    Otherwise its value is `-`.
     """
 
     def get_params(self, ctx: Any) -> Any:

@@ -159,11 +159,11 @@ TRUST_REMOTE_CODE = Option(
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a copy of a command in which each parameter that is a named tuple is replaced by options for typer.
+    """Return a copy of a command for typer, with one option per field in place of each parameter that is a named tuple.
 
-    Each field of the named tuple becomes one option; the field's default is the typer Option that describes it. The
-    help lists these options below a heading of their own: the text before the colon in the named tuple's docstring. The
-    heading `More` is for rarely used options.
+    The default of a field is the typer Option that describes it. The help lists the options of a named tuple below a
+    heading of their own: the text before the colon in the tuple's docstring. The heading `More` is for rarely used
+    options.
     """
     keyword, parameters = inspect.Parameter.KEYWORD_ONLY, list[inspect.Parameter]()
     groups: dict[str, Any] = {}
@@ -270,7 +270,7 @@ def _columns(
     Args:
         values: the texts of `--columns`, such as ``question=Question,answer=Answer``; the option may be repeated.
         roles: the roles that this command knows.
-        names: further names that the user may give to roles -> the names in `roles`.
+        names: other names that the user may write for roles: other name -> its role in `roles`.
         example: a value of the option, to show in an error.
 
     Raises:
@@ -300,10 +300,9 @@ def _columns(
 
 
 def _named_columns(text: str) -> dict[str, str] | None:
-    """Return the columns that the value of `--columns` names, as a dictionary: role -> column.
+    """Return the value of `--columns` as a dictionary: role -> column; None if it has the wrong form.
 
-    `text` must be ``role=column,…`` or ``{role: column, …}``; return None if it has another form. Whether the roles
-    exist is not checked.
+    The form is ``role=column,…`` or ``{role: column, …}``. Whether the roles exist is not checked.
     """
     from olr_cli.recipe.plain import NotPlain, parse_yaml
 
@@ -357,7 +356,7 @@ def shape_of(format_: str, *, as_json: bool, formats: tuple[str, ...] = FORMATS)
 
 
 def require_extractor(text: str | None) -> None:
-    """Raise `UserError` if `--extractor` names something that does not exist, before anything is loaded."""
+    """Raise `UserError` if there is no such extractor as `--extractor` names; call this before anything is loaded."""
     from olr_cli.answers import find_extractor
 
     if text is not None:

@@ -207,9 +207,8 @@ def _train_one(
 
     Args:
         recipe: the run's recipe.
-        path: the run directory. If it is None, a new directory is made; with `resume`, the unfinished run of this
-            recipe is continued instead.
-        resume: whether to continue a stored run.
+        path: the run directory. None: with `resume`, the unfinished run of this recipe; otherwise a new directory.
+        resume: whether to continue a stored run. If it is already complete, this is printed and nothing is trained.
         dry_run: whether only to show what would run.
         as_json: whether to print JSON lines.
         arm: the name of the run's arm, that is, its group of settings in a sweep; empty outside a sweep.

@@ -19,10 +19,10 @@ def recipe_warnings(recipe: Recipe) -> list[str]:
 
 
 def code_notes(recipe: Recipe) -> list[str]:
-    """Return a list with one note that names the code from outside olr that a recipe runs; empty if it runs none.
+    """Return a list with one note on the code from outside olr that a recipe runs; an empty list if it runs none.
 
     Such code is a function that the user has written, or code that comes with the model (`model.trust_remote_code`).
-    The note also names the recipe's key for each function.
+    The note names each function together with its key in the recipe.
     """
     named = [
         f"{', '.join(names)} ({key})" if names != ["true"] else key
@@ -108,12 +108,11 @@ def _update_warnings(train: TrainSection) -> Iterator[str]:
 
 
 def steepest_slope(visits: int) -> Fraction:
-    """Return the largest slope that pass rates can have over this number of visits.
+    """Return the largest slope that pass rates can have over this number of visits; 0 for fewer than two.
 
-    A visit is the rollouts of one prompt in one epoch. Its pass rate is between 0 and 1. The slope is that of a
-    least-squares line through the pass rates. It is largest if the first half of the pass rates is 0 and the second
-    half is 1; a rate in the middle has no effect. For t visits it is then 3 t / (2 (t^2 - 1)) if t is even, and 3 / (2
-    t) if t is odd. Below two visits it is 0.
+    A visit is the rollouts of one prompt in one epoch. The slope is that of a least-squares line through the visits'
+    pass rates. It is largest if the first half of these rates is 0 and the second half is 1. For t visits it is then 3t
+    / (2 (t^2 - 1)) if t is even, and 3 / (2t) if t is odd.
     """
     if visits < 2:
         return Fraction(0)

@@ -116,7 +116,7 @@ class Layer:
     """The keys that one source of a recipe sets, as nested dictionaries.
 
     A source is a recipe file, the base that a recipe file builds on, or the settings of a command. A recipe is merged
-    from several layers, of which later ones override earlier ones.
+    from several layers. Later ones override earlier ones.
     """
 
     source: str
@@ -133,15 +133,15 @@ class Layer:
 def with_layers(path: str | Path, overrides: Iterable[str]) -> tuple[Recipe, list[Layer]]:
     """Return a recipe with a value for every key, and the layers that it was merged from.
 
-    A layer holds the keys that one source sets. Later layers override earlier ones. First come the bases that the file
-    builds on, then the file, and last the settings in `overrides`, if there are any. Raise UserError if there is no
+    A layer holds the keys that one source sets. First come the bases that the file builds on, then the file, and last
+    the settings in `overrides`, if there are any. Later layers override earlier ones. Raise UserError if there is no
     such recipe, or a key is wrong.
 
     Args:
-        path: a recipe file, or the name of a recipe that comes with olr. The file's layer gets this text as its source.
+        path: a recipe file, or the name of a recipe that comes with olr. It is also the `source` of the file's layer.
         overrides: settings as texts ``key=value``, with dotted keys such as ``train.epochs``.
     """
-    *bases, mine = _files(find_recipe(path))
+    *bases, mine = _layers_of(find_recipe(path))
     with at("set"):
         settings = override({}, overrides)
     of_command = [Layer("set", settings)] if settings else []
@@ -150,11 +150,11 @@ def with_layers(path: str | Path, overrides: Iterable[str]) -> tuple[Recipe, lis
 
 
 def marked(recipe: Recipe, layers: Sequence[Layer]) -> Recipe:
-    """Return a copy of the recipe that marks each key whose code only a stored recipe names, not the user.
+    """Return a copy of the recipe that marks the keys whose code is named by a stored recipe, but not by the user.
 
-    The code of a key is a function from outside olr, or code that comes with a model. A stored recipe lies in the
-    folder of a run, so a stranger may have written it. `Recipe.require_named` therefore refuses to run the code of
-    marked keys. A key is not marked if the user's own file or settings name the same code.
+    Such code is a function from outside olr, or comes with a model. A stored recipe lies in the folder of a run, so a
+    stranger may have written it. `Recipe.require_named` therefore refuses to run the code of marked keys. A key is not
+    marked if the user's own file or settings name the same code.
 
     `layers` are the layers that the recipe was merged from. Each says whether its keys come from a stored recipe.
     """
@@ -198,10 +198,10 @@ def read_tree(file: Path) -> dict[str, Any]:
 
     The base is the recipe that the key ``base`` names. The file's own keys override those of the base.
     """
-    return merged_keys(_files(file))
+    return merged_keys(_layers_of(file))
 
 
-def _files(file: Path) -> list[Layer]:
+def _layers_of(file: Path) -> list[Layer]:
     """Return the layers of a recipe file: first those of the recipes that it builds on, and last its own.
 
     A layer holds the keys that one file sets. The key ``base`` of a file names the recipe that it builds on, which may
@@ -284,8 +284,8 @@ def overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of `base` overridden by those of `top`, merged section by section.
 
     Some sections have several kinds, which one key selects (`noise.type`, `engine.name`). If `top` selects another
-    kind, the section loses those keys of `base` that the new kind lacks. If `top` selects another method
-    (`method.name`), the section loses all keys of `base`, because each method has its own defaults.
+    kind, keys of `base` that the new kind lacks are dropped. If `top` selects another method (`method.name`), all keys
+    of the section `method` in `base` are dropped, because each method has its own defaults.
 
     A mapping under the key ``extractor`` is not merged but replaced as a whole.
     """
@@ -308,9 +308,9 @@ def _keys_of_kind(
 ) -> Mapping[str, Any]:
     """Return those keys of a section that stay when the keys `above` are laid over them.
 
-    Some sections have several kinds, which one key selects, such as `noise.type`. If `above` selects another kind, the
-    keys that this kind lacks are dropped. If it selects another method, all keys are dropped. All keys stay if `above`
-    does not change the kind, or if it names an unknown kind.
+    All keys stay if `above` does not change the section's kind (such as `noise.type`), or if it names an unknown kind.
+    If it selects another method, all keys are dropped. If it selects another kind of another section, the keys that
+    this kind lacks are dropped.
 
     Args:
         name: the section's name, such as ``noise``.
@@ -333,8 +333,8 @@ def _keys_of_kind(
 def override(tree: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
     """Return the nested keys `tree` with settings ``dotted.key=value`` laid over them; values are read as YAML.
 
-    A setting that changes the kind of a section, such as ``noise.type``, drops keys of `tree` that the new kind lacks.
-    It never drops keys that other settings set, whatever the order of the settings.
+    If a setting changes the kind of a section, such as ``noise.type``, keys of `tree` that the new kind lacks are
+    dropped. Keys that other settings set are kept, whatever the order of the settings.
 
     Raises:
         UserError: a setting is not ``key=value``, or its value is not plain YAML.
@@ -421,8 +421,7 @@ def _resolved(layers: Sequence[Layer]) -> Recipe:
 def _refusal(errors: Iterable[Any], layers: Sequence[Layer]) -> UserError:
     """Turn pydantic's errors about a recipe into one UserError, which lists up to `_MOST_PROBLEMS` of them.
 
-    The UserError names where the first wrong key was set, such as a file. If several layers set this key, it names the
-    source of the last one.
+    Its `place` is the source, such as a file, of the last layer that sets the first wrong key.
 
     Args:
         errors: the items of ``ValidationError.errors()``.
@@ -440,15 +439,14 @@ def _refusal(errors: Iterable[Any], layers: Sequence[Layer]) -> UserError:
     return UserError.of(
         f"{first}{more}{known}",
         remedy="correct it (`olr recipes keys` lists all keys)",
-        place=_source(details[0], first, layers),
+        place=_source_of_error(details[0], first, layers),
     )
 
 
-def _source(detail: Any, sentence: str, layers: Sequence[Layer]) -> str:
-    """Return the source, such as a file, of the keys that an error about a recipe comes from.
+def _source_of_error(detail: Any, sentence: str, layers: Sequence[Layer]) -> str:
+    """Return the source, such as a file, of the layer that an error about a recipe comes from.
 
-    This is the source of the last layer that sets a key which the error is about. If no layer sets such a key, it is
-    the source of the first layer.
+    This is the last layer that sets a key which the error is about, or the first layer if none sets such a key.
 
     Args:
         detail: the error, an item of ``ValidationError.errors()``.

@@ -22,7 +22,7 @@ class MethodSection(Section):
     """The section `method`: which label counts, what is rewarded, which prompts train, and what is added to the loss.
 
     `name` is a built-in method (`METHODS`), or a label rule of your own (``file.py:function``). A built-in method
-    decides the label and the reward, and presets other keys. Setting further keys mixes methods. For example,
+    decides the label and the reward, and presets other keys. Further keys add parts of other methods. For example,
     ``{name: olr, penalty_weight: 0.001}`` is OLR with a confidence penalty (docs/methods.md).
     """
 
@@ -58,9 +58,8 @@ class MethodSection(Section):
     def _add_presets(cls, keys: Any) -> Any:
         """Return the section's keys, with the named method's presets for those that are not set.
 
-        The keys of a user's own label rule are returned unchanged, because such a rule has no presets. Its name has a
-        colon. A value that is not a dictionary is returned unchanged too. Raise pydantic's error if there is no such
-        method.
+        A user's own label rule, whose name has a colon, has no presets. Its keys are returned unchanged, and so is a
+        value that is not a dictionary. Raise pydantic's error if there is no such method.
         """
         if not isinstance(keys, dict) or ":" in str(keys.get("name")):
             return keys
@@ -72,10 +71,10 @@ class MethodSection(Section):
 
     @model_validator(mode="after")
     def _refuse_other_presets(self) -> MethodSection:
-        """Return the section; raise ValueError if a key has another value than the method presets for it.
+        """Return the section; raise ValueError if a key has another value than the method's preset.
 
-        A section with another value would describe another method. If the preset is a number, such as the weight of a
-        penalty, any number above 0 is allowed.
+        Such a section would be another method. If the preset is a number, such as the weight of a penalty, any number
+        above 0 is allowed.
         """
         for key, preset in self.row.presets.items():
             value, is_number = getattr(self, key), isinstance(preset, float)
@@ -119,7 +118,7 @@ class OlrMethod(MethodSection):
     """The section `method` for Online Label Refinement (Eq. effective_label, R14).
 
     After the warm-up, a label is replaced by the majority answer of the prompt's rollouts, if this majority meets all
-    `criteria`.
+    `criteria` (rule R14 in docs/concepts.md).
     """
 
     name: str = "olr"
@@ -149,8 +148,9 @@ class OlrMethod(MethodSection):
 class ScoreMethod(MethodSection):
     """The section `method` for token_entropy and sequence_entropy.
 
-    These methods need no labels. They reward a response by the policy's own token probabilities. `score_reduction` says
-    whether the reward is the mean or the sum over the response's tokens.
+    These methods need no labels. token_entropy rewards a response by the negative entropy of the policy's next-token
+    distribution. sequence_entropy rewards it by the log-probability of its tokens. Both take the mean or the sum over
+    the response's tokens (`score_reduction`).
     """
 
     name: str = "token_entropy"
@@ -177,10 +177,7 @@ class OwnMethod(MethodSection):
 
     @property
     def row(self) -> MethodRow:
-        """What a label rule of the user's own stands for.
-
-        Its function decides the label, and the verifier the reward. It presets no other keys.
-        """
+        """What `name` stands for: the user's function decides the label, the verifier the reward; no presets."""
         return MethodRow("", "own")
 
 

@@ -54,9 +54,8 @@ def read_yaml(file: Path) -> Any:
 def _parse_sections(text: str) -> dict[str, Any] | None:
     """Parse YAML text one top-level key at a time; return None if this is not possible or the text has an error.
 
-    The value of each part is cached, because the recipes of a sweep share most of their text. The result is a copy, so
-    callers may change it. If the result is None, callers parse the text as a whole. An error then names the right line
-    of the file.
+    After None, callers parse the text as a whole, so an error names the right line of the file. The value of each part
+    is cached, because the recipes of a sweep share most of their text. The result is a copy, so callers may change it.
     """
     head, *sections = _SECTION.split(text)
     # A document's end may come before the file's end, which only a complete parse notices.
@@ -76,9 +75,9 @@ def _parse_sections(text: str) -> dict[str, Any] | None:
 def _parse_section(text: str) -> Any:
     """Return ``{section: {key: value, …}}`` for the YAML text of one section.
 
-    The text is split at its keys, and the value of each part is cached. If the text cannot be split, it is parsed as a
-    whole. Return None if a part holds more than one key, or if two parts have the same key. The result is shared by all
-    callers, so they must not change it.
+    The text is split before each key of the section, and the value of each part is cached. A text that cannot be split
+    is parsed as a whole. Return None if a part holds more than one key, or if two parts have the same key. The result
+    is shared by all callers, so they must not change it.
     """
     head, *keys = _KEY.split(text)
     name = head.removesuffix(":\n")
@@ -154,7 +153,7 @@ def _reader() -> YAML:
             return super().compose_node(parent, index)
 
     class Constructor(SafeConstructor):
-        """Makes Python values from nodes; a date becomes text, as in JSON."""
+        """Makes Python values from the nodes of a YAML document; a date becomes text, as in JSON."""
 
     Constructor.add_constructor(
         "tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str

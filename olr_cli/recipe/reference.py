@@ -60,8 +60,8 @@ class _Group(NamedTuple):
 def key_table(prefix: str = "") -> Table:
     """Return a table of the recipe keys whose dotted names begin with `prefix`, one part of the table per section.
 
-    A row shows a key's name, allowed values and default. Printed as a document (Markdown), the row also has a column
-    for the key's meaning. In a terminal the meaning is on a line of its own below the row.
+    A row shows a key's name, allowed values and default. In Markdown, a further column has the key's meaning. In a
+    terminal, the meaning is on a line of its own below the row.
 
     Some sections have several variants, such as the methods. Keys of one variant stand below a row that names it, such
     as ``method.name=olr``. Raise UserError if no key begins with `prefix`.
@@ -136,9 +136,9 @@ def key_page(prefix: str = "") -> str:
 def _sections() -> list[list[_Group]]:
     """Return the groups of recipe keys for the reference, one list per section.
 
-    The first group of a section has the keys that the whole section shares. If the section has several kinds, such as
-    the methods, one more group follows for each kind, with the keys special to it. The first list has a single group
-    called ``recipe``, with the keys outside of sections, such as ``seed``.
+    The first group of a section has the keys that all its kinds share. A section with several kinds, such as the
+    methods, has one more group per kind, with the keys special to this kind. The first list has a single group called
+    ``recipe``, with the keys outside of sections, such as ``seed``.
     """
     schema = Recipe.model_json_schema()
     models, plain, sections = schema["$defs"], {}, []
@@ -168,7 +168,7 @@ def _groups_of_kinds(
 
     Args:
         name: the section's name, such as ``method``.
-        section: the JSON schema of the section's key in a recipe.
+        section: the section's entry in the JSON schema of a recipe.
         models: class name -> JSON schema of the class.
     """
     tag, kinds = KINDS[name]
@@ -314,8 +314,8 @@ def _bounds(
         value: the JSON schema of the number.
         inclusive: the schema's names for bounds that are allowed values, such as ``minimum``.
         exclusive: the schema's names for bounds that are not allowed values, such as ``exclusiveMinimum``.
-        step: what turns an exclusive bound into an inclusive one. For whole numbers it is 1 (lower bounds) or -1 (upper
-            bounds), so that "above 0" becomes "at least 1". For other numbers it is 0, and the bound stays exclusive.
+        step: a number that is added to exclusive bounds. With 1 or -1, bounds of whole numbers become inclusive: "above
+            0" becomes "at least 1". With 0, bounds stay exclusive.
     """
     bounds = [(value[name], False) for name in inclusive if name in value]
     return bounds + [(value[name] + step, not step) for name in exclusive if name in value]

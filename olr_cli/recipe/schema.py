@@ -142,11 +142,10 @@ class Recipe(Section):
         return self
 
     def of_strangers(self, keys: Iterable[str]) -> Recipe:
-        """Return a copy of the recipe that marks `keys` as set by a stored recipe alone, not by the user.
+        """Return a copy of the recipe in which only `keys` are marked as set by a stored recipe, not by the user.
 
         A stored recipe lies in the folder of a run, so a stranger may have written it. `require_named` therefore
-        refuses to run the code that marked keys name. A key that names no code from outside olr gets no mark. Marks
-        that this recipe already has are not copied.
+        refuses to run the code that marked keys name. A key that names no code from outside olr gets no mark.
         """
         recipe = self.model_copy()
         recipe._of_strangers = frozenset(keys) & self.code().keys()
@@ -207,7 +206,7 @@ class Recipe(Section):
         """Raise UserError if a key names code from outside olr and only a stored recipe sets it, not the user.
 
         A stored recipe lies in the folder of a run, and may be a stranger's. `keys` are the dotted keys to check, such
-        as ``data.extractor``. Without any, all keys are checked.
+        as ``data.extractor``. If none are passed, all keys are checked.
         """
         for key in sorted(self._of_strangers.intersection(keys or self._of_strangers)):
             deed = (
@@ -233,8 +232,8 @@ class Recipe(Section):
         """Return a digest (16 hex digits) of the keys that can change the result of a run.
 
         On a CPU, these keys determine the result to the bit. Keys that only concern names, logs, checkpoints, memory
-        and hardware (`UNDECIDING`) are left out. Keys at their default are left out too, so that a stored recipe keeps
-        its digest when olr gets new keys. Its digest changes, however, if olr changes a default.
+        and hardware (`UNDECIDING`) are left out. Keys at their default are left out too. A stored recipe therefore
+        keeps its digest when olr gets new keys, but not when olr changes a default.
         """
         # From the values, not from the text of a file: comments, order and spelling of numbers do not count.
         values = flatten(self.model_dump(mode="json"))
@@ -319,9 +318,9 @@ def changed_keys(old: Recipe, new: Recipe) -> list[str]:
 def refused_changes(old: Recipe, new: Recipe) -> list[str]:
     """Return the changes that forbid continuing a run with the recipe `new`; an empty list if nothing forbids it.
 
-    `old` is the run's recipe. Every change that can affect the result is refused, except a higher `train.epochs`. That
-    is allowed if the learning rate is constant and has no warm-up, because then no earlier step depends on the number
-    of epochs.
+    `old` is the run's recipe. Changes that can affect the result are refused. The only exception is a higher
+    `train.epochs` if the learning rate is constant and has no warm-up, because then no earlier step depends on the
+    number of epochs.
 
     Each item is a text ``key: old value -> new value``. For `train.epochs` the reason is appended.
     """

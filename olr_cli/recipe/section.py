@@ -45,7 +45,7 @@ def _require_few_places(number: Decimal) -> Decimal:
 
 
 def require_number(value: Any) -> Any:
-    """Return the value unchanged, unless it is true or false; then raise pydantic's error.
+    """Return the value unchanged; raise pydantic's error if it is true or false.
 
     pydantic would read true and false as 1 and 0. Whether any other value is a number is left to pydantic.
     """

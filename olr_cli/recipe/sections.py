@@ -43,11 +43,10 @@ OTHER_ROLES: Mapping[str, ColumnRole] = {
 
 
 def _roles_by_our_names(columns: Any) -> Any:
-    """Return the value of `data.columns` with every role under its own name, such as ``question``.
+    """Return the value of `data.columns` with olr's own names for all roles, such as ``question``.
 
-    `columns` maps roles to columns; a role says what a column holds. The user may also give a role the name that it has
-    in logs, such as ``prompt``, and this name is replaced. Raise ValueError if two roles then have the same name.
-    Anything but a dictionary is returned unchanged.
+    `columns` maps roles to columns; a role says what a column holds. The user may also call a role as logs do, such as
+    ``prompt``. Raise ValueError if two names stand for the same role. Anything but a dictionary is returned unchanged.
     """
     if not isinstance(columns, dict):
         return columns
@@ -151,7 +150,8 @@ class NoiseSection(Section):
 class InactiveNoiseSection(NoiseSection):
     """The label becomes a string that no policy outputs (R2).
 
-    The share `ratio` of all training prompts is marked. Only the labels of marked prompts change.
+    The share `ratio` of all training prompts is marked. Only the labels of marked prompts change. R2 is a rule in
+    docs/concepts.md.
     """
 
     type: Literal["inactive"] = "inactive"
@@ -161,7 +161,7 @@ class ActiveNoiseSection(NoiseSection):
     """The label is drawn from the wrong answers of the same visit (R3).
 
     A visit is the rollouts of one prompt in one epoch. The share `ratio` of all training prompts is marked. Only the
-    labels of marked prompts change.
+    labels of marked prompts change. R3 is a rule in docs/concepts.md.
     """
 
     type: Literal["active"] = "active"
@@ -220,7 +220,8 @@ LrSchedule = Literal["constant", "linear", "cosine", "cosine_with_min_lr"]
 class TrainSection(Section):
     """GRPO's settings; the defaults are the paper's (R17).
 
-    The keys set the sizes of steps and groups, the loss, the optimiser, sampling, checkpoints and evaluation.
+    The keys set the sizes of steps and groups, the loss, the optimiser, sampling, checkpoints and evaluation. R17 is a
+    rule in docs/concepts.md.
     """
 
     epochs: Count = default(10, "Passes over the prompts; each visits every prompt once.")

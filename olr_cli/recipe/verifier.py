@@ -40,7 +40,7 @@ class VerifierRule(Section):
 
     @property
     def conditions(self) -> list[str]:
-        """The names of the conditions that are set, such as ``error``; a valid rule has exactly one."""
+        """The keys of the conditions that are set, such as ``answer``; a valid rule has exactly one."""
         return [name for name in _CONDITIONS if getattr(self, name) is not None]
 
     @model_validator(mode="after")
@@ -65,7 +65,7 @@ class VerifierSection(Section):
     """A verifier that errs, in rewards alone (R25).
 
     It rewards some right answers with 0 and some wrong ones with 1. It errs at random with the two rates, or
-    systematically by rules (`where`).
+    systematically by rules (`where`). R25 is a rule in docs/concepts.md.
     """
 
     false_negative_rate: Ratio = default(

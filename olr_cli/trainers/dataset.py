@@ -30,10 +30,9 @@ from olr_cli.trainers.grading import row_turns
 
 
 class PromptIndex:
-    """Finds the training prompt that a row from a trainer is about.
+    """Finds training prompts by the rows that a trainer passes to its reward function.
 
-    A trainer passes rows of its data to its reward function. A row is found in the training data by its id, or by its
-    prompt if it has no id.
+    A row is found in the training data by its id, or by its prompt if it has no id.
 
     Args:
         table: the training data, with the columns that `olr inject-noise` writes, or with plain columns such as
@@ -87,8 +86,8 @@ class PromptIndex:
         """Return the prompt of the training table that belongs to a row from the trainer.
 
         It is searched for by the row's `prompt_id`, then by its `extra_info.index`, then by the exact messages in its
-        `prompt`. The last attempt is a prompt that asks the same question in other words. Raise UserError if no prompt
-        is found, or more than one.
+        `prompt`, and last by its normalised question (`normal_question`). Raise UserError if no prompt is found, or
+        more than one.
         """
         for name in (row.get("prompt_id"), (row.get("extra_info") or {}).get("index")):
             if name is not None and str(name) in self._by_id:
@@ -143,7 +142,7 @@ def begin(
     """Return the object that refines labels for a trainer's run, and the index that finds prompts in the training data.
 
     Print a warning for each likely mistake in the recipe or the labels. Raise UserError if the training data cannot be
-    used, or if the method needs more than the responses to a prompt, such as token probabilities.
+    used, or if the method needs something that a reward function does not get, such as token probabilities.
 
     Args:
         run_dir: the directory for the run.
@@ -154,7 +153,7 @@ def begin(
         place: the name of the training data in errors.
     """
     olr = OnlineLabelRefinement(run_dir, recipe, trainer=trainer, settings=settings)
-    _require_answers_only(olr.recipe)
+    _require_fitting_method(olr.recipe)
     index = PromptIndex(table, olr.recipe, place)
     for warning in (
         *label_notes(index.prompts, olr.recipe.data.train, recipe_reading(olr.recipe)),
@@ -183,10 +182,10 @@ def grade_held_out(
     )
 
 
-def _require_answers_only(recipe: Recipe) -> None:
-    """Raise UserError if the recipe's method needs more than the responses to one prompt.
+def _require_fitting_method(recipe: Recipe) -> None:
+    """Raise UserError if the recipe's method needs more than a trainer's reward function gets.
 
-    A trainer's reward function gets nothing else. Some methods also need token statistics, a second wording of the
+    A reward function gets the responses to one prompt. Some methods also need token statistics, a second wording of the
     prompt, a choice among the step's prompts, or another loss.
     """
     section, method = recipe.method, compose(recipe.method)

@@ -161,8 +161,8 @@ def _verdicts(
 ) -> list[Verdict]:
     """Return the verdict on each completion, that is, whether its answer matches one of the prompt's right answers.
 
-    The verdicts are counted for the report at the end of the process (`_report`). Some responses without a readable
-    answer are kept for it too. Raise UserError if a tag in `marks` does not open any thinking.
+    The verdicts, and some responses without a readable answer, are kept for the report at the end of the process
+    (`_report`). Raise UserError if a tag in `marks` does not open any thinking.
 
     Args:
         completions: texts or chats. Every other argument has one item per completion.

@@ -216,7 +216,7 @@ class OlrReward(TrainerCallback, ExportableState):
     def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Keep the trainer's arguments, model and tokenizer.
 
-        TRL calls this when the trainer is made, so an evaluation without training has them too.
+        TRL calls this when the trainer is made, so they are known in an evaluation without training too.
         """
         self._args, self._model = args, kwargs["model"]
         processor = kwargs.get("processing_class")
@@ -289,10 +289,9 @@ class OlrReward(TrainerCallback, ExportableState):
     def state(self) -> dict[str, Any]:
         """Return what TRL's checkpoint stores about this object in trainer_state.json.
 
-        ``attributes.olr`` has the run's id and the number of complete steps. It is None if this process has no run. TRL
-        may train on one batch of completions in several steps, or several times. If it has not finished with a batch,
-        the step of this batch is not counted, because after a resume TRL generates the batch again. See
-        `transformers.trainer_callback.ExportableState`.
+        ``attributes.olr`` has the run's id and the number of complete steps. It is None if this process has no run. A
+        step is not counted if TRL has not finished training on its completions, because TRL generates them again after
+        a resume. See `transformers.trainer_callback.ExportableState`.
         """
         saved = None
         if self._olr is not None:

@@ -88,8 +88,8 @@ class OlrRewardManager(RewardManagerBase):  # type: ignore[misc]
         The result is ``{"reward_score": reward, "reward_extra_info": {"acc": reward}}``. A response to a held-out
         prompt does not wait for others.
 
-        `data` is the response as verl's DataProto. If it has several sequences, the last one is graded, because it
-        holds the answer.
+        `data` is verl's DataProto with the tokens of the response. If it has several token sequences, the last one is
+        graded, because it holds the answer.
         """
         # A trajectory may have several sequences; the last one holds the answer.
         item = data[len(data) - 1]
@@ -183,8 +183,8 @@ class RewardServer:
     async def reward(self, columns: Mapping[str, Any], rollout: Rollout) -> float:
         """Return the reward of a response, once all responses to its prompt have arrived.
 
-        A response to a held-out prompt gets its reward at once. Raise UserError if no decision is possible, or if the
-        other responses do not arrive in time (`_waited`).
+        A response to a held-out prompt gets its reward at once. If the decision on the prompt fails, raise its error.
+        Raise UserError if the other responses do not arrive in time (`_waited`).
 
         `columns` has verl's columns of the response by name: those of its data row, the id of its group (`uid`), its
         number in the group (`session_id`), and the number of the step (`global_steps`).
@@ -235,8 +235,8 @@ class RewardServer:
     ) -> None:
         """Decide the label of a complete group's prompt, and hand the rewards to the calls that wait for them.
 
-        The first group after a resume of verl first rolls the run back to the step of verl's checkpoint. The last group
-        of a step stores the step. `global_step` is verl's number of the group's step.
+        If verl has resumed, the first call removes all stored steps after verl's checkpoint. The last group of a step
+        stores the step. `global_step` is verl's number of the group's step.
         """
         # The first group of a process that starts after step 1: verl has resumed from a checkpoint.
         if self._global_step == 0 and global_step > 1:
