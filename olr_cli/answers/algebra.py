@@ -66,7 +66,7 @@ _Point = tuple[int, int]
 def clear_caches() -> None:
     """Empty the caches of sympy and of our parser.
 
-    A worker does so before each task, so that the work for a task does not depend on earlier tasks (R8).
+    A worker calls this before each task. With full caches, the work for a task would depend on the tasks before it.
     """
     clear_cache()
     parse.cache_clear()
@@ -130,8 +130,9 @@ def _form(parsed: Any) -> Form:
 def _set(value: sympy.Set) -> Form:
     """Return the meaning of an evaluated sympy set as a `Form`.
 
-    Finite sets, intervals and unions become forms of the kinds "set", "interval" and "union". An open interval outside
-    a union becomes a "tuple", because both are written `(1, 2)`. Any other set is identified by its text.
+    Finite sets, intervals and unions become forms of the kinds "set", "interval" and "union", with two exceptions: a
+    set of one element becomes this element, and an open interval outside a union becomes a "tuple", because both are
+    written `(1, 2)`. Any other set becomes a form of the kind "other", with sympy's text as its label.
     """
     match value:
         case sympy.FiniteSet() | sympy.sets.sets.EmptySet():
@@ -159,8 +160,9 @@ def _set(value: sympy.Set) -> Form:
 def _expression(value: Any) -> Form:
     """Return the meaning of an evaluated expression as a `Form`.
 
-    A rational number gives the kind "number", an infinity "value", and a single letter "word". Any other expression is
-    identified by its values for fixed values of its letters. If these cannot be computed, it is identified by its text.
+    A rational number becomes a form of the kind "number", an infinity one of the kind "value", and a single letter a
+    "word". For any other expression, `_at_points` computes its values for fixed values of its letters. If they cannot
+    be computed, the kind is "other", with sympy's text as the label.
 
     Raises:
         Unreadable: the expression is undefined, as 1/0 is.
@@ -188,14 +190,15 @@ def _expression(value: Any) -> Form:
 def _at_points(value: sympy.Expr) -> Form:
     """Return a `Form` that identifies an expression by its values at two points.
 
-    A point gives each letter of the expression a fixed value. Points are numbered from 0, and the first two are used.
-    But if an expression without `i` is complex at one of them, two points at which it is real are used, if
-    `_real_values` finds them.
+    A point gives each letter of the expression a fixed value. The points are numbered, and points 0 and 1 are used. If
+    an expression without `i` is complex at one of them, the values from `_real_values` are used instead, if there are
+    any.
 
-    If both values are the same rational number with a denominator of at most 10^6, the form is that number.
+    If both values are the same rational number with a denominator of at most 10^6, the form has the kind "number".
+    Otherwise it has the kind "value".
 
     Raises:
-        _NoValue: the expression has no value at one of the points.
+        _NoValue: the expression has no value at a point that is tried.
     """
     opaque = _with_names(value)
     bits = _compared_bits(opaque)
@@ -223,14 +226,15 @@ def _at_points(value: sympy.Expr) -> Form:
 
 
 def _real_values(expression: sympy.Expr, bits: int) -> list[tuple[_Point, int]]:
-    """Return an expression's values at the first two points where it is real.
+    """Return an expression's values at two points where it is real, or an empty list if two are not found.
 
-    Return an empty list if the expression has no letters, or is real at fewer than two of the first eight points. A
-    value is ((real, imaginary), exponent) and stands for (real + imaginary * i) * 2**exponent.
+    The first eight points are tried in order. For an expression without letters, the list is always empty, because all
+    points are the same to it. A value is ((real, imaginary), exponent) and stands for (real + imaginary * i) *
+    2**exponent.
 
     Args:
         expression: an evaluated expression.
-        bits: number of bits of the real part.
+        bits: number of bits of `real`.
 
     Raises:
         _NoValue: the expression has no value at one of the eight points.
@@ -245,7 +249,7 @@ def _real_values(expression: sympy.Expr, bits: int) -> list[tuple[_Point, int]]:
 def _with_names(expression: sympy.Expr) -> sympy.Expr:
     """Replace unknown functions such as `f(x)`, derivatives, floors and ceilings in an expression by symbols.
 
-    These parts have no value that can be computed at a point. Equal parts get the same symbol.
+    The values of these parts are not computed. Equal parts get the same symbol.
     """
     opaque = expression.atoms(AppliedUndef, sympy.Derivative)
     names = {atom: sympy.Symbol(str(atom), positive=True) for atom in opaque}
@@ -259,13 +263,13 @@ def _with_names(expression: sympy.Expr) -> sympy.Expr:
 
 
 def _compared_bits(expression: sympy.Expr) -> int:
-    """Return the number of bits to which an expression's value is compared.
+    """Return the precision, in bits, to which an expression's values are computed and compared.
 
-    It is 133, which is 40 decimal digits. If the longest numerator or denominator of a number in the expression has
-    more than 64 bits, its length is added. Otherwise that number would be rounded.
+    The precision is 133 bits, which is 40 decimal digits. If the longest numerator or denominator in the expression has
+    more than 64 bits, its length is added, because 133 bits might not tell this number from its neighbours.
 
     Raises:
-        Unreadable: more than 4,000 bits would have to be compared.
+        Unreadable: the precision would exceed 4,000 bits.
     """
     constants = expression.atoms(sympy.Rational)
     longest = max(
@@ -331,8 +335,8 @@ def _value_at(expression: sympy.Expr, index: int, bits: int) -> tuple[_Point, in
 def _coordinate(name: str, index: int) -> sympy.Rational:
     """Return the value of the symbol `name` at the point with the number `index`.
 
-    The value is derived from a hash of both. It is a positive rational number, because our symbols are declared
-    positive, and sympy simplifies expressions accordingly.
+    The value is a rational number that is derived from a hash of both. It is positive, because sympy has simplified the
+    expression on the assumption that all symbols are positive.
     """
     digest = hashlib.blake2b(
         f"{index} {name}".encode("utf-8", "surrogatepass"), digest_size=15
@@ -342,7 +346,10 @@ def _coordinate(name: str, index: int) -> sympy.Rational:
 
 
 def _binary(part: Any) -> tuple[int, int, int]:
-    """Return a real sympy number as mantissa (with its sign), binary exponent and number of exact bits.
+    """Return a real sympy number as three integers: mantissa, exponent and precision.
+
+    The number is mantissa * 2**exponent. The precision is the number of bits to which sympy computed it. For an
+    integer, which is exact, it is 4,000.
 
     Raises:
         _NoValue: `part` is no number, or not finite.
@@ -367,8 +374,8 @@ def _rounded(mantissa: int, shift: int) -> int:
 def _rational(value: tuple[_Point, int]) -> Fraction | None:
     r"""Return the rational number that equals a value up to rounding, or None if there is none.
 
-    The value ((real, imaginary), exponent) stands for (real + imaginary * i) * 2**exponent. The denominator of the
-    rational is at most 10^6. For ``(1+\sqrt2)(1-\sqrt2)`` the rational is -1.
+    Only rational numbers with a denominator of at most 10^6 are found. The value ((real, imaginary), exponent) stands
+    for (real + imaginary * i) * 2**exponent. For ``(1+\sqrt2)(1-\sqrt2)`` the rational number is -1.
     """
     (real, imaginary), exponent = value
     # Without enough bits after the point, every value is close to a simple rational.
@@ -393,8 +400,8 @@ def _relation(relation: Any) -> Form:
 def _equation(left: Any, right: Any) -> str:
     """Return a text that identifies the equation ``left = right``.
 
-    All multiples of an equation, such as ``y = x`` and ``2y = 2x``, have the same text. If a side is not an expression
-    but a set, for example, the text is both sides as sympy prints them.
+    All multiples of an equation, such as ``y = x`` and ``2y = 2x``, have the same text. If a side is no expression (a
+    set, for example), the text consists of the two sides as sympy prints them.
 
     Raises:
         Unreadable: the equation has no letters, or cannot be computed.
@@ -427,8 +434,11 @@ def _inequality(relation: Any) -> str:
 def _proportions(difference: sympy.Expr) -> tuple[str, bool]:
     """Return the ratios of an expression's values at three points, and whether the first value is positive.
 
-    The ratios are one text: the second value over the first, then the third value over the first. If the expression is
-    multiplied by a constant, they stay the same.
+    The ratios are one text: the second value over the first, then the third value over the first. Multiplying the
+    expression by a constant does not change them, so all multiples of a relation have the same text.
+
+    Args:
+        difference: one side of a relation minus the other side.
 
     Raises:
         Unreadable: the expression has no letters, or cannot be computed.
@@ -522,12 +532,14 @@ def _evaluated_atom(atom: Any, has_imaginary_unit: bool) -> Any:
 
 
 def _root(base: sympy.Expr, exponent: sympy.Expr) -> sympy.Expr | None:
-    r"""Compute a power that sympy would not compute as it is meant; return None for any other power.
+    r"""Compute a root for which sympy would return something else than an answer means by it.
 
-    1. An odd root of a negative number is the real one: -2 for the cube root of -8.
-    2. A square root with letters may hold an absolute value: `\sqrt{x^2}` is `|x|`.
+    There are two kinds of such roots:
 
-    Exponents such as 2/3 and 3/2 count as roots, too.
+    1. An odd root of a negative number. The result is real: -2 for the cube root of -8.
+    2. A square root of an expression with letters. The root of a square is an absolute value: `|x|` for `\sqrt{x^2}`.
+
+    Powers with an exponent such as 2/3 or 3/2 count as roots. For any other power return None: sympy then computes it.
     """
     if not exponent.is_Rational:
         return None
@@ -564,13 +576,13 @@ def _square_root(base: sympy.Expr, exponent: sympy.Rational) -> sympy.Expr:
 
 
 def _name_of_signed(expression: Any, arguments: list[Any]) -> sympy.Expr:
-    """Return a symbol that stands for the value of a function that depends on signs, such as `|x|` or a maximum.
+    """Return a symbol that stands for a call of a function that depends on signs, such as `|x|` or a maximum.
 
-    Equal values get the same symbol, and so do `|x - 1|` and `|1 - x|`.
+    Calls of the same function with equal arguments get the same symbol. So do `|x - 1|` and `|1 - x|`.
 
     Args:
-        expression: a call of the function. Only its type is used, not its own arguments.
-        arguments: the evaluated arguments of the function.
+        expression: a call of the function. Only the function is taken from it; its arguments are ignored.
+        arguments: the evaluated arguments of the call.
     """
     # The square is the same for x - 1 and 1 - x.
     if isinstance(expression, sympy.Abs):
@@ -588,6 +600,9 @@ def proof(gold: str, answer: str, reader: Callable[[str], Any] = parse) -> bool 
         gold: a label or true answer, as rewritten by `tidy`.
         answer: the answer, as rewritten by `tidy`.
         reader: function that parses each text for math-verify.
+
+    Raises:
+        MemoryError: the only error that does not become None.
     """
     random.seed(_SEED)
     try:

@@ -57,12 +57,12 @@ class Form:
     | other      | the expression or inequality          |                                                   |
     | text       | the normalised text                   |                                                   |
 
-    The parts are forms themselves. An empty cell stands for no label or no parts.
+    The parts are forms themselves. An empty cell stands for no label or no parts. `reading.read` makes the forms.
 
     - A "value" is an expression that can be computed and is of no other kind. Each of its letters is replaced by a
       fixed number, so equal expressions have equal labels.
     - An "equation" has no parts if it has one unknown, as `2x = 5` has, or if its sides are words.
-    - A "text" is an answer that could not be read (R8).
+    - A "text" is an answer that could not be read.
     """
 
     kind: FormKind
@@ -88,10 +88,12 @@ class Form:
         return replace(self, guesses=guesses, others=others) if guesses or others else self
 
     def is_told_from(self, other: Form) -> bool:
-        """Return whether this form and `other`, if they differ, certainly mean different things.
+        """Return whether two forms that differ certainly mean different things.
 
-        They do if neither rests on a guess made while reading. If one of the forms consists of numbers alone, guesses
-        about the values of letters do not count. Whether the forms differ is not checked.
+        The result is True if neither form rests on a guess made while reading. Guesses about the values of letters do
+        not count if one of the forms consists of numbers alone, because a form with letters is no plain number.
+
+        This function does not check whether the forms differ.
         """
         # A guess about the values of letters cannot turn them into a number: `\lfloor x \rfloor` is certainly not 5.
         guesses = self.all_guesses | other.all_guesses
@@ -159,7 +161,7 @@ def _key(kind: str, label: str, parts: Sequence[str] = ()) -> Key:
     """Build the key of a form's class: its kind, its label, and the keys of its parts in brackets.
 
     The key of 5 is ``number 5``. A label is put in quotes unless it has only letters and digits. If label and parts
-    have more than 120 characters, a digest replaces them.
+    together have more than 120 characters, a digest replaces them.
     """
     # A label in quotes cannot be mistaken for a label followed by parts.
     text = label if label.isalnum() else json.dumps(label)
@@ -171,7 +173,7 @@ def _key(kind: str, label: str, parts: Sequence[str] = ()) -> Key:
 def is_read(key: Key) -> bool:
     """Return whether the answers of the class with this key could be read.
 
-    Answers that could not be read share a class only if they have the same normalised text (R8).
+    Unreadable answers have keys, too. They are in the same class only if their normalised texts are equal.
     """
     return not key.startswith("text ")
 
@@ -215,7 +217,7 @@ def exact(form: Form) -> Fraction:
 def approximate(form: Form) -> Fraction | None:
     """Return the real number that a form (a parsed answer) stands for, to about 40 digits.
 
-    Return None for any other form, such as an expression with letters.
+    For any other form, such as a percentage or an expression with letters, return None.
     """
     if form.kind == "number":
         return exact(form)
@@ -239,9 +241,10 @@ def unordered(parts: Iterable[Form]) -> Form:
 
 
 class Vote(NamedTuple):
-    """The counted answers of a prompt's K rollouts (R9).
+    """The answers of a prompt's K rollouts, counted by class.
 
-    Answers with the same meaning form a class. The majority is the class with the most rollouts.
+    `vote` makes it from the answers, and `Vote.stored` from what a run stores. Answers with the same meaning form a
+    class. The majority is the one class with the most rollouts. In a tie there is no majority.
     """
 
     majority: Key | None
@@ -287,11 +290,11 @@ class Vote(NamedTuple):
 
 
 def vote(answers: Sequence[str | None], keys: Mapping[str, Key]) -> Vote:
-    """Count the answers of a prompt's K rollouts by class (R9).
+    """Count the answers of a prompt's K rollouts by class, and return the counts as a `Vote`.
 
     Args:
         answers: one answer per rollout. None is a missing answer; it doesn't vote but counts in K.
-        keys: answer -> key of its class.
+        keys: answer -> key of its class, for each answer that is not None.
     """
     spellings = Counter(answer for answer in answers if answer is not None)
     spelling = {keys[answer]: answer for answer in spellings}
@@ -322,9 +325,9 @@ def vote(answers: Sequence[str | None], keys: Mapping[str, Key]) -> Vote:
 def first_majority(
     answers: Sequence[str | None], tally: Vote, keys: Mapping[str, Key]
 ) -> Key | None:
-    """Return the key of the majority class, with ties resolved by sampling order, or None if nobody answered.
+    """Return the key of the class with the most rollouts, or None if nobody answered.
 
-    If several classes have the most rollouts, the class that was the first to reach that number wins.
+    If several classes have the most rollouts, return the one that reached this number first.
 
     Args:
         answers: answers in the order in which the rollouts were sampled; None for a missing answer.

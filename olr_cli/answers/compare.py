@@ -104,7 +104,7 @@ def _drop_names(form: Form) -> Form:
 
 
 def compare(gold: Form, answer: Form) -> bool | None:
-    """Return whether an answer is right, given a gold, or None if their forms do not decide it (R7).
+    """Return whether an answer is right, given a gold, or None if the two forms alone cannot decide it.
 
     A `Form` is a parsed answer: its meaning without its spelling.
     """
@@ -118,7 +118,7 @@ def compare(gold: Form, answer: Form) -> bool | None:
         return _compare_quantities(gold, answer)
     if "percent" in kinds:
         # Before the keys are compared: 2 and `200\%` have one key, but the answer `200\%` is not right for 2.
-        return _is_percentage(gold, answer)
+        return _compare_percentages(gold, answer)
     if gold.key == answer.key:
         return True
     match gold.kind, answer.kind:
@@ -149,10 +149,14 @@ def compare(gold: Form, answer: Form) -> bool | None:
 
 
 def _compare_quantities(gold: Form, answer: Form) -> bool | None:
-    """Return whether two parsed answers match, of which at least one has a unit.
+    """Return whether a gold and an answer match if one or both of them have a unit. None means undecided.
 
-    If only one has a unit, or both count things such as apples, only the values are compared. Units are not converted.
-    If a conversion may make the answers equal, as for `500 g` and `0.5 kg`, the result is None.
+    If the units are the same, if only one side has a unit, or if both count things such as apples, the values are
+    compared. Otherwise there are two cases, because units are not converted:
+
+    1. The values differ, as in `500 g` and `0.5 kg`: the result is None.
+    2. The values are equal, as in `5 m` and `5 s`: the result is False. It is None if the units may be the same, as `J`
+       and `N m` are.
     """
     gold_value, answer_value = _drop_unit(gold), _drop_unit(answer)
     if _have_compatible_units(gold, answer):
@@ -162,8 +166,8 @@ def _compare_quantities(gold: Form, answer: Form) -> bool | None:
     return None if may_be_converted or _may_be_one_unit(gold.label, answer.label) else False
 
 
-def _is_percentage(gold: Form, answer: Form) -> bool:
-    r"""Return whether two parsed answers match, of which at least one is a percentage.
+def _compare_percentages(gold: Form, answer: Form) -> bool:
+    r"""Return whether a gold and an answer match if one or both of them are percentages.
 
     A gold with a percent sign also accepts its numeral alone: 50 for `50\%`. A gold without the sign accepts
     percentages from `0\%` to `100\%` only: `50\%` for 0.5, but not `200\%` for 2.
@@ -201,8 +205,11 @@ def _compare_parts(gold: Form, answer: Form) -> bool | None:
 def _make_comparable(gold: Form, answer: Form) -> tuple[Form, Form]:
     """Return a gold and an answer without names and option letters that would keep them from being compared.
 
-    - If only one is an assignment, such as `x = 5`, it becomes its value, 5. But if the other one is an equation, the
-      assignment becomes its equation, if it has one.
+    - A choice with a text, such as `(B) 7`, becomes its text, 7, unless the letters can be compared.
+    - If one is an assignment and the other one is neither an assignment nor an equation, the assignment becomes its
+      value: 5 for `x = 5`.
+    - If one is an assignment and the other one an equation, the assignment becomes the equation that it holds. If it
+      holds none, it becomes its value.
     - If only one is an equation and it just states its value, as `m + n = 5` does, it becomes the value.
     - If both are assignments, both become their values. But if their names denote different values, as `f(2)` and
       `f(3)` do, the answer becomes an equation, which does not match.
@@ -306,9 +313,10 @@ _DERIVED_UNIT = re.compile(r"(?:^|.*[a-z])(?:N|J|W|Pa|V|C|F|H|T|Wb|ohm|Hz|M|L|Bq
 
 
 def _may_be_one_unit(one: str, other: str) -> bool:
-    """Return whether a product or power of units, such as `N m`, may be the same unit as a derived unit, such as `J`.
+    """Return whether one unit may be another spelling of the other unit, as `N m` is of `J`.
 
-    Exactly one of the two units must be a product or power. Their dimensions are not checked.
+    The result is True if one of the texts is a product or power of units and the other is a derived unit. Their
+    dimensions are not checked: `N m` and `W` give True as well.
     """
     are_products = [" " in unit or "^" in unit for unit in (one, other)]
     single_unit = other if are_products[0] else one
@@ -456,11 +464,14 @@ def _compare_ordered(gold: Sequence[Form], answer: Sequence[Form]) -> bool | Non
 
 
 def _compare_unordered(gold: Sequence[Form], answer: Sequence[Form]) -> bool | None:
-    """Return whether two lists of parsed answers match in any order, so that each element has a partner of its own.
+    """Return whether two lists of parsed answers match in some order. None means undecided.
 
-    If the lengths differ, or an element matches none of the other list, the result is False. Otherwise it is None if an
-    element is undecided. It is also None if more than 50 elements have no equal partner, because a comparison of all
-    pairs would take too long.
+    Each element needs its own partner in the other list. The first of these cases that holds gives the result:
+
+    1. The lengths differ: False.
+    2. More than 50 elements have no equal partner: None, because comparing all pairs would take too long.
+    3. An element matches no element of the other list: False.
+    4. Whether an element matches is undecided: None.
     """
     if len(gold) != len(answer):
         return False

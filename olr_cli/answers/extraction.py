@@ -38,10 +38,11 @@ _REVERSED_DIGITS = re.compile(r"([0-9]+)(-?)")
 
 
 def boxed(response: str) -> str | None:
-    r"""Return the content of the last complete ``\boxed{...}``, or None if there is none or it is blank (R6).
+    r"""Return the content of the last complete ``\boxed{...}``, or None if there is none or it is blank.
 
-    The last box is the one that begins last. A number outside a box never counts, and adjacent boxes are not joined to
-    a set; the original code of the reproduced paper does both. The time is linear in the length of the response.
+    A box is complete if its brace is closed. The last box is the one that begins last. A number outside a box never
+    counts, and adjacent boxes are not joined to a set. In both points, this differs from the original code of the
+    reproduced paper. The time is linear in the length of the response.
     """
     start = response.rfind("\\boxed")
     # Most boxes hold a number or a fraction. One pattern reads them without counting braces.
@@ -138,7 +139,8 @@ _RUNS_ON = re.compile(
 def _own_turn(response: str) -> str:
     """Return a response without what a base model writes after its answer.
 
-    The response is cut off at another question, or at a token that ends a turn. Without these, it is returned as it is.
+    The response is cut off at another question, or at a token that ends a turn. If it has neither, it is returned
+    unchanged.
     """
     match = _RUNS_ON.search(response.lstrip())
     return response.lstrip()[: match.start()] if match else response
@@ -203,17 +205,16 @@ _NAMED = re.compile(
 
 
 def choice(response: str) -> str | None:
-    r"""Return the letter of the option that a response chooses, or None if it chooses none or several (R6, R20).
+    r"""Return the letter of the option that a response chooses, or None if it chooses none or several.
 
-    The first of these sources that has a letter decides:
+    The first of these sources that names an option decides:
 
-    1. The last box, as in ``\boxed{(B)}``.
+    1. The last box, as in ``\boxed{(B)}``. If it names no option, only the text after the box is read.
     2. The last statement of a choice, such as "the answer is B" or "C is correct".
-    3. The last line, if there is no box and the line names one option, as ``(B)`` and ``B. Planets`` do.
-    4. The last mention of an option that is not ruled out, such as "option B".
+    3. The last line of a response without a box, if the line names one option, as ``(B)`` and ``B. Planets`` do.
+    4. The last mention of an option, such as "option B". Mentions such as "option B is wrong" do not count.
 
-    If the last statement or mention has two letters, the result is None. If a box names no option, only the text after
-    the box is read.
+    If the last statement or mention names two options, the result is None.
     """
     if (box := boxed(response)) is not None:
         if letter := option_letter(box, len(ascii_uppercase)):
@@ -243,15 +244,15 @@ _SENTENCE_END = re.compile(r"[.!](?:\s|$)|。")
 
 
 def last_answer(response: str) -> str | None:
-    """Return the answer that a response marks in any of several notations, or None if it marks none (R6).
+    """Return the answer that a response marks in any of several notations, or None if it marks none.
 
-    Meant for logs of other programs, not for training. The first of these that is present decides:
+    Meant for logs of other programs, not for training. The first of these that is present is the answer:
 
-    1. The last box.
-    2. The content of ``<answer>…</answer>``, or an answer that is marked inside it.
-    3. ``#### x``, unless that is a heading.
-    4. The text below a heading "Final Answer".
-    5. ``**x**`` at the end, or the text after an "answer is" inside it.
+    1. The content of the last box.
+    2. The content of the last ``<answer>…</answer>``, or the answer marked inside this content.
+    3. The line after the last ``####``, unless it is a heading.
+    4. The answer marked below a heading "Final Answer", or the first line below it.
+    5. Bold text, ``**x**``, at the end. If an "answer is" is inside it, only the text after these words.
     6. The rest of the sentence after the last "Answer:" or "answer is".
     7. The last code block, if it has one line.
 
@@ -351,7 +352,7 @@ _ANOTHER_OPTION = re.compile(
 
 
 def option_letter(answer: str, options: int, *, numbered: bool = False) -> str | None:
-    r"""Return the letter of the one option that an answer names, or None if it names none or several (R20).
+    r"""Return the letter of the one option that an answer names, or None if it names none or several.
 
     ``B``, ``(b)``, ``\text{(B)}``, ``B) Planets``, ``B. Planets`` and ``Option B`` name the second option. The text of
     an option alone names none. A letter before a word is part of the text: ``A planet``, ``B cells``.
@@ -417,8 +418,8 @@ _TAG = re.compile(r"[A-Za-z][\w.-]*")
 def extract(response: str, extractor: str = "boxed") -> str | None:
     """Return the answer that a response claims, or None if it claims none.
 
-    Only the text after the thinking is read. A response that ends inside its thinking claims nothing (R6). If no answer
-    is marked in the text after the thinking, the extractor `last_answer` returns its last line.
+    If a response has thinking, only the text after it is read. A response that ends inside its thinking claims nothing.
+    If the text after the thinking marks no answer, the extractor `last_answer` returns the last line of this text.
 
     Args:
         response: the text of a rollout.
@@ -437,18 +438,18 @@ def extract(response: str, extractor: str = "boxed") -> str | None:
 
 @functools.cache
 def find_extractor(extractor: str) -> Extractor:
-    """Return the function that extracts answers according to a setting (R6).
+    """Return the function that a setting of an extractor stands for.
 
     The function takes a response and returns its answer, or None if it finds none. Training, evaluation, audit and
     replay all read answers with such a function.
 
-    | setting | the answer is |
+    | setting | the function returns |
     |---|---|
-    | a built-in name, such as ``boxed`` | the result of that function of `EXTRACTORS` |
+    | a name in `EXTRACTORS`, such as ``boxed`` | what the built-in extractor of this name returns |
     | ``regex:PATTERN`` | the first group of the last match, or the whole match if the pattern has no group |
     | ``after:TEXT`` | the rest of the line after the last TEXT |
     | ``tag:NAME`` | the content of the last ``<NAME>…</NAME>`` |
-    | ``package.module:function`` | the result of this function, which the user provides |
+    | ``package.module:function`` | what this function, which the user provides, returns |
 
     Raises:
         UserError: the setting names no extractor, or its pattern, tag or function is not valid.
@@ -483,10 +484,14 @@ def find_extractor(extractor: str) -> Extractor:
 
 
 def reading_more(responses: Sequence[str]) -> str | None:
-    """Return a sentence that suggests an extractor, such as "The extractor choice reads 9 of 10 responses."
+    """Suggest an extractor by a sentence, such as "The extractor choice reads 9 of 10 responses."
 
-    The extractor finds an answer in more than half of the responses. If several do, the most specific one is suggested.
-    If none does, return None.
+    An extractor reads a response if it finds an answer. The suggested one reads more than half of the responses. If
+    several do, it is the first of ``boxed``, ``after:####``, ``tag:answer``, ``choice``, ``last_answer`` and
+    ``last_number``, because the later ones find an answer in nearly every text. If none does, return None.
+
+    Args:
+        responses: texts in which the present extractor found no or few answers.
     """
     # From the most specific to the least: `last_number` reads nearly every text.
     for name in (
@@ -504,7 +509,7 @@ def reading_more(responses: Sequence[str]) -> str | None:
 
 
 def default_extractor(data_source: str) -> str:
-    """Return the name of the extractor for a data source (R6).
+    """Return the name of the extractor for a data source.
 
     It is `reversed_digits` or `first_integer` for the built-in arithmetic data sets, and `boxed` for any other name.
     """

@@ -23,10 +23,10 @@ SENTINEL = "__NoCorrectAnswer__"
 
 
 def read_answer(response: str, extractor: str, prompt: str = "") -> str | None:
-    """Return the answer that a response claims, or None if it claims none (R6, R16).
+    """Return the answer that a response claims, or None if it claims none.
 
-    `SENTINEL` is a label that noise may put in place of the right one. A response that claims this text must not be
-    rewarded, so the result is None, too.
+    A response that claims the text `SENTINEL` gets None, too: noise may use this text as a label, and writing it must
+    not be rewarded.
 
     Args:
         response: the text of a rollout.
@@ -40,10 +40,11 @@ def read_answer(response: str, extractor: str, prompt: str = "") -> str | None:
 
 
 class Grading:
-    """The answers to several prompts, the class of each answer, and which answers match which golds (R7).
+    """The answers to several prompts, the class of each answer, and the judge's verdicts on them.
 
-    A gold is a label or true answer. Answers with the same meaning form a class. Call `ask` or `ask_pairs` before
-    `right`, `wrong` or `verdict`: a pair that the judge has not seen counts as undecided.
+    Answers with the same meaning form a class. A gold is a label or true answer. `ask` and `ask_pairs` have the judge
+    compare answers with golds. `right`, `wrong` and `verdict` use the results, so call them afterwards: a pair that was
+    not compared counts as undecided.
 
     Args:
         answers: the answers to each prompt, one per response; None for a response without an answer.
@@ -98,18 +99,21 @@ class Grading:
                 (self._right if verdict else self._wrong)[gold].add(answer)
 
     def right(self, gold: Gold) -> Collection[str | None]:
-        """Return the answers that match a gold, among those that `ask` or `ask_pairs` compared with the gold."""
+        """Return the answers that match a gold.
+
+        The result holds only answers that `ask` or `ask_pairs` compared with this gold. It never holds None.
+        """
         return self._right.get(gold, frozenset())
 
     def wrong(self, gold: Gold) -> Collection[str | None]:
         """Return the answers that are proved not to match a gold.
 
-        Only answers that `ask` or `ask_pairs` compared with the gold are returned.
+        The result holds only answers that `ask` or `ask_pairs` compared with this gold. It never holds None.
         """
         return self._wrong.get(gold, frozenset())
 
     def verdict(self, golds: Sequence[Gold], answer: str | None) -> Verdict:
-        """Return the verdict on an answer, which is right if the answer matches any of the golds.
+        """Return the verdict on an answer. The answer is right if it matches any of the golds.
 
         A missing answer (None) is never right. Call `ask` first, so that the judge has compared the answer with each
         gold.
@@ -142,7 +146,7 @@ def any_of(golds: Sequence[str]) -> str:
 def right_answers(gold: str) -> list[str]:
     """Return the golds in a text that `any_of` wrote: one gold as it is, or several as a JSON list.
 
-    Placeholders for a missing answer, such as N/A, are left out (R16).
+    Placeholders for a missing answer, such as N/A, are left out.
     """
     golds = [gold]
     # A gold that only begins like a JSON list stays one gold.
@@ -159,7 +163,7 @@ def verdicts(
     *,
     in_percent: Sequence[bool],
 ) -> list[Verdict]:
-    """Return the verdict on each answer, which is right if the answer matches any of its golds.
+    """Return the verdict on each answer. An answer is right if it matches any of its golds.
 
     Args:
         golds: the golds of each answer: labels or true answers. Placeholders for a missing answer are ignored.
@@ -188,9 +192,10 @@ def verify(
     in_percent: bool = False,
     tolerance: float = 0,
 ) -> Verdict:
-    """Return the verdict on an answer, which is right if the answer matches any of the golds.
+    """Return the verdict on an answer. The answer is right if it matches any of the golds.
 
-    Works in any thread or process.
+    If no gold can be read, and none has the same text as the answer, the verdict is `NO_GOLD`. Otherwise a missing
+    answer gets `NO_ANSWER`. The function may be called in any thread or process.
 
     Args:
         gold: one gold or several. A number stands for its usual spelling (7 for ``7``), and None for no gold.
@@ -208,7 +213,7 @@ def verify(
 
 
 def parse(response: str | None, extractor: str = "last_answer") -> str | None:
-    """Return the answer that a response claims, or None if it claims none (R6).
+    """Return the answer that a response claims, or None if it claims none.
 
     The default extractor, `last_answer`, accepts all common marks of an answer. `find_extractor` lists the other
     extractors. A response of None counts as an empty one.

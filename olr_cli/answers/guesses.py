@@ -14,10 +14,10 @@ PLAIN_DECIMAL = re.compile(r"-?\d+(?:\.\d{1,12})?", re.ASCII)
 
 
 def read_surely(answer: str, text: str, leaf: Leaf) -> Form:
-    """Read an answer as a `Form`, that is its meaning, and record in the form what is not sure about it.
+    """Read an answer as a `Form`, which holds its meaning, and record in the form what is uncertain about it.
 
-    `Form.guesses` holds what was guessed while reading, and `Form.others` other meanings that the text may have. An
-    answer is proved wrong only if neither leaves a doubt.
+    `Form.guesses` gets what was guessed while reading. `Form.others` gets other meanings that the text may have. An
+    answer is proved wrong only if no guess and no other meaning could make it right.
 
     Args:
         answer: the answer as it was given.
@@ -61,8 +61,8 @@ def _with_styled_unit(quantity: re.Match[str]) -> str:
 def with_points(text: str) -> str:
     """Replace decimal commas by points, and drop the separators of thousands beside them: 1.234,5 becomes 1234.5.
 
-    Numbers such as 1,234 stay as they are. In a text with brackets, commas may separate entries, so the text is
-    returned unchanged unless it has semicolons.
+    Numbers such as 1,234 stay as they are. A text with brackets but no semicolons is returned unchanged, because its
+    commas may separate entries.
     """
     # In a tuple, a comma separates entries unless semicolons do.
     if _OPENING_BRACKET.search(text) and ";" not in text:

@@ -44,16 +44,18 @@ class Judge(AbstractContextManager["Judge"]):
     """A judge that returns the classes of answers, and verdicts about pairs of a gold and an answer.
 
     Classes and verdicts depend on the texts alone, not on other answers or earlier calls. An answer or pair that takes
-    too long is given up and counts as undecided. With a `ledger`, the same answers and pairs are given up when the run
-    is resumed or replayed. Worker processes start when they are first needed. Threads may share a judge.
+    too much work is given up and counts as undecided. It is also written to the `ledger`, and a judge that is given
+    this ledger later, in a resumed run or a replay, gives up the same answers and pairs. Worker processes start when
+    they are first needed. Threads may share a judge.
 
     Args:
-        time_limit: approximate processor seconds to read one answer or to verify one pair (`WorkerPool`).
+        time_limit: approximate processor seconds for reading one answer or verifying one pair (see `WorkerPool`).
         workers: largest number of worker processes at a time; by default one per core, at most four.
-        ledger: file that lists the answers and pairs given up, one per line; created with the first of them.
+        ledger: file that lists the answers and pairs given up, one per line; created with the first of them. Without a
+            ledger, they are kept in memory only.
         keep: whether to add answers and pairs to the ledger; if False, the ledger is only read.
         tolerance: relative tolerance for numbers if `matches` is called without one.
-        report: called now and then with a sentence that says how many of the answers that need a worker are done.
+        report: function that gets a sentence about the progress of the workers, now and then while they work.
     """
 
     def __init__(
@@ -107,7 +109,7 @@ class Judge(AbstractContextManager["Judge"]):
                 self._pool.prepare()
 
     def keys(self, answers: Iterable[str]) -> dict[str, Key]:
-        """Return a mapping from each answer to the key of its class (R7, *same*).
+        """Return a mapping from each answer to the key of its class.
 
         Answers with equal keys count as the same answer.
         """
@@ -123,10 +125,10 @@ class Judge(AbstractContextManager["Judge"]):
     def matches(
         self, pairs: Iterable[Pair], tolerance: float | None = None
     ) -> list[bool | None]:
-        """Return whether each answer is right, given the gold of its pair, in the order of `pairs` (R7, *matches*).
+        """Return whether each answer is right, given the gold of its pair, in the order of `pairs`.
 
-        True and False are proved. None says that neither could be proved. Such an answer does not count as right, but
-        it is not used as a wrong label either (R3).
+        True and False are proved. None says that neither could be proved: such an answer does not count as right, and
+        noise does not use it as a wrong label.
 
         Args:
             pairs: pairs of a gold and an answer.
@@ -136,7 +138,10 @@ class Judge(AbstractContextManager["Judge"]):
         return self._verdicts("matches", pairs, str(tolerance) if tolerance else "")
 
     def reason(self, pair: Pair) -> str:
-        """Return why `matches` cannot decide a pair: the name of a `Verdict`, such as TWO_READINGS or TOO_MUCH_WORK."""
+        """Return why `matches` cannot decide a pair: the name of a `Verdict`, such as TWO_READINGS or TOO_MUCH_WORK.
+
+        Call it only for a pair for which `matches` returned None.
+        """
         matching_task = _task("matches", *_spelled(pair))
         task: Task = ("reason", *matching_task[1:3])
         if not self._given_up.isdisjoint([matching_task, *_texts(task)]):
@@ -186,16 +191,18 @@ class Judge(AbstractContextManager["Judge"]):
                 self._memo.clear()
             # A dict, not a set: it drops repeated tasks but keeps their order, so every run sends them in the same one.
             tasks = dict.fromkeys(tasks)
-            waiting = [task for task in tasks if not self._is_decided(task)]
+            waiting = [task for task in tasks if not self._decide_here(task)]
             # Read every text alone first. A text over its limit then leaves all its pairs undecided; otherwise the
             # order of the pairs would decide which of them are given up.
             texts = dict.fromkeys(text for task in waiting for text in _texts(task))
             for batch in (texts, waiting):
-                self._run_in_workers([task for task in batch if not self._is_decided(task)])
+                self._run_in_workers(
+                    [task for task in batch if not self._decide_here(task)]
+                )
             return {task: self._memo[_memo_key(task)] for task in tasks}
 
-    def _is_decided(self, task: Task) -> bool:
-        """Decide a task in this process if it needs no worker, and return whether its result is now in memory.
+    def _decide_here(self, task: Task) -> bool:
+        """Try to decide a task without a worker, and return whether its result is now in memory.
 
         A task is a tuple of a kind, such as "matches", and the texts to decide on. If the task or one of its texts was
         given up before, the task counts as undecided and needs no worker.
@@ -244,7 +251,7 @@ os.register_at_fork(after_in_child=_renew_locks)
 
 
 def _read_ledger(file: Path | None) -> set[Task]:
-    """Return the tasks given up earlier, which a ledger lists. Without a file, there are none.
+    """Return the tasks that a ledger lists as given up. Without a file, the set is empty.
 
     A task is a tuple of a kind, such as "matches", and the texts to decide on.
     """
@@ -271,7 +278,7 @@ def _spelled(pair: Pair) -> tuple[str, bool, str]:
 
 
 def _task(kind: str, gold: str, in_percent: bool, answer: str, tolerance: str = "") -> Task:
-    """Build the task for a worker that compares a gold and an answer.
+    """Build the task of comparing a gold and an answer.
 
     Arguments that cannot change the result are left out, so that equal tasks are recognised.
 
@@ -288,7 +295,7 @@ def _task(kind: str, gold: str, in_percent: bool, answer: str, tolerance: str = 
 
 
 def _texts(task: Task) -> list[Task]:
-    """Return the tasks that each read a single text of the given task.
+    """Return one task for each text of a given task: to read this text alone.
 
     A task about a gold and an answer gives two. They are run first, because a single text may already take too much
     work.
@@ -311,13 +318,13 @@ def _memo_key(task: Task) -> Task:
 
 @functools.cache
 def shared_judge() -> Judge:
-    """Return the one judge of this process for callers that need only verdicts.
+    """Return the judge that all callers in this process share. The first call creates it.
 
-    It has one worker, no ledger and no tolerance.
+    It has one worker, no ledger and no tolerance, which suffices for a caller that only asks for verdicts.
     """
     return Judge(workers=1)
 
 
 def is_match(gold: str, answer: str) -> bool:
-    r"""Return whether an answer is proved right, given a gold (R7). Write both like the content of ``\boxed{}``."""
+    r"""Return whether an answer is proved right, given a gold. Write both like the content of ``\boxed{}``."""
     return shared_judge().matches([(gold, answer)]) == [True]

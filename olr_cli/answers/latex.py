@@ -64,10 +64,14 @@ _PLAIN_DECIMAL = re.compile(r"\d*\.\d+", re.ASCII)
 
 
 class _Prediction(ParserATNSimulator):  # type: ignore[misc]
-    """A predictor that uses ANTLR's fast SLL mode, except in the one rule (`atom_expr`) that needs full context."""
+    """A predictor for ANTLR's parser that is faster than ANTLR's own.
+
+    A predictor chooses between the alternatives of a grammar's rule. The fast mode (SLL) ignores the rules from which
+    this rule was reached. Only the rule `atom_expr` needs them, so its decisions use the slower mode (LL).
+    """
 
     def adaptivePredict(self, input: Any, decision: int, outerContext: Any) -> int:
-        """Predict as ANTLR does, in its fast SLL mode or with full context, whichever the decision needs."""
+        """Set the mode for a decision of the grammar, and return the alternative that ANTLR predicts in this mode."""
         needs_context = decision in _FULL_CONTEXT
         self.predictionMode = PredictionMode.LL if needs_context else PredictionMode.SLL
         prediction: int = super().adaptivePredict(input, decision, outerContext)
@@ -80,8 +84,8 @@ _convert_expr = _Latex2Sympy.convert_expr
 def _convert_and_check(self: Any, context: Any) -> Any:
     """Convert a node of the parse tree to sympy, and check its size at once. Replaces the parser's `convert_expr`.
 
-    The check cannot wait until the whole text is converted: to compare the ends of an interval, the parser already
-    computes them.
+    The check cannot wait until the whole text is converted, because the parser computes some numbers earlier. For
+    example, it compares the ends of an interval.
 
     Raises:
         Unreadable: a number in the node is too large, or a matrix has a power that is no integer.
@@ -111,7 +115,7 @@ _Latex2Sympy.convert_expr, _Latex2Sympy.convert_binom = _convert_and_check, _con
 
 
 class _Converter(_Latex2Sympy):  # type: ignore[misc]
-    """math-verify's converter from LaTeX to sympy, with the faster `_Prediction` and faster numbers."""
+    """math-verify's converter from LaTeX to sympy, made faster by `_Prediction` and by `parse_number`."""
 
     def create_parser(self, latex_str: str) -> Any:
         """Create math-verify's parser, and make it predict with `_Prediction`."""
@@ -123,7 +127,10 @@ class _Converter(_Latex2Sympy):  # type: ignore[misc]
         return parser
 
     def parse_number(self, text: str) -> Any:
-        """Convert a number without sympy.Number, which runs a whole parser for its argument."""
+        """Convert the text of a number to a sympy number.
+
+        Plain integers and decimals are converted without sympy.Number, which runs a whole parser for its argument.
+        """
         digits = text.replace(",", "")
         if digits.isascii() and digits.isdigit():
             return sympy.Integer(int(digits))

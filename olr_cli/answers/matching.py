@@ -47,9 +47,10 @@ Proof = Callable[[str, str], bool | None]
 
 
 def no_proof(gold: str, answer: str) -> None:
-    """Return None, which says that nothing is proved.
+    """Return None, which means that nothing is proved.
 
-    In a process without computer algebra, this function takes the place of the `Proof` that asks math-verify.
+    A `Proof` is a function that asks math-verify about two texts. In a process without computer algebra, this function
+    is passed instead.
     """
 
 
@@ -74,10 +75,12 @@ def decide(
     | may match | gold, answer                                    | whether some grader may call it right    |
     | reason    | gold, answer                                    | why there is no verdict (see `reason`)   |
 
-    An empty `tolerance` means that there is none. Any text as `in_percent` means yes.
+    An empty `tolerance` means that there is none. For a question that asks for a percentage, `in_percent` is any text
+    that is not empty.
 
-    By default nothing is read or proved by computer algebra. In a worker, `leaf` reads expressions, `proof` compares
-    texts as `tidy` rewrites them, and `math_verify_proof` compares the texts as given.
+    Three functions do what needs computer algebra: `leaf` reads expressions, `proof` compares texts as `tidy` rewrites
+    them, and `math_verify_proof` compares the texts as given. Workers pass all three. The defaults read and prove
+    nothing.
 
     Raises:
         NeedsAlgebra: the texts cannot be decided without computer algebra, and `leaf` is `no_algebra`.
@@ -165,8 +168,8 @@ def _proof_by_algebra(gold: _Side, answer: _Side, proof: Proof) -> bool | None:
     """Return math-verify's verdict on a pair, or None if it is not asked or cannot tell.
 
     `proof` asks math-verify. It is called only if our own parser could not fully read the gold or the answer. If the
-    parser could read both, only an order or a unit is undecided, as in `2, 1` for (1, 2) or 500 g for 0.5 kg, and
-    math-verify cannot decide about these.
+    parser could read both, the open question is an order, as in `2, 1` for (1, 2), or a unit, as in 500 g for 0.5 kg.
+    math-verify cannot decide such questions.
     """
     if is_left_to_algebra(gold.form) or is_left_to_algebra(answer.form):
         return proof(gold.text, answer.text)
@@ -182,7 +185,7 @@ def _match_otherwise(gold: _Side, answer: _Side, leaf: Leaf) -> bool:
     2. The answer is an equation of numbers, and one of its sides matches.
     3. The gold and the answer are antiderivatives that differ by a constant.
 
-    Texts over 1,000 characters never match. `leaf` reads the mathematical expressions.
+    Texts over 1,000 characters never match. The function `leaf` reads the mathematical expressions.
     """
     if max(len(gold.text), len(answer.text)) > LONGEST_READ:
         return False
@@ -203,7 +206,7 @@ def _match_otherwise(gold: _Side, answer: _Side, leaf: Leaf) -> bool:
 def reason(gold: str, answer: str, leaf: Leaf = no_algebra) -> str:
     """Return why `matches` cannot decide a pair, as the name of a `Verdict`.
 
-    The name is TWO_READINGS, TOO_LARGE, UNREAD or UNDECIDED. `leaf` reads the mathematical expressions.
+    The name is TWO_READINGS, TOO_LARGE, UNREAD or UNDECIDED. The function `leaf` reads the mathematical expressions.
     """
     text = tidy(gold)
     # `3,14` may be a decimal or two numbers, but the comma of an index (`x_{1,2}`) is never a decimal comma.
@@ -226,7 +229,7 @@ _ONLY_NUMBERS = re.compile(
 def _sides(answer: str, leaf: Leaf) -> list[str]:
     r"""Return the sides of a true equation of numbers, exact or rounded, such as `\frac13 \approx 0.333`.
 
-    For any other text the list is empty. `leaf` reads the sides.
+    For any other text the list is empty. The function `leaf` reads the sides.
     """
     text = tidy(_APPROXIMATELY.sub("=", answer))
     sides = [side.strip() for side in text.split("=")]
@@ -241,7 +244,8 @@ def _sides(answer: str, leaf: Leaf) -> list[str]:
 def _differ_by_a_constant(gold: str, answer: str, leaf: Leaf) -> bool:
     r"""Return whether two antiderivatives, both with a "+ C" at the end, differ only by a number.
 
-    The bars of absolute values are ignored: `\ln|x| + C` and `\ln x + C` are equal here. `leaf` reads the difference.
+    The bars of absolute values are ignored: `\ln|x| + C` and `\ln x + C` are equal here. The function `leaf` reads the
+    difference.
     """
     gold_part, answer_part = (
         ADDED_CONSTANT.sub("", VALUE.sub("", text)) for text in (gold, answer)

@@ -65,13 +65,13 @@ def symbols(text: str) -> list[str]:
 
 
 def names_value(form: Form, *, is_gold: bool) -> bool:
-    r"""Return whether an equation only states its last side, as `m+n = 25` states 25 (R7, *matches*).
+    r"""Return whether an equation counts as a value, namely its last side: `m+n = 25` counts as 25.
 
     The result is False for three kinds of equations:
 
     1. An equation in one unknown, such as `\log_2 x = 3`, which still has to be solved.
     2. A gold that is a curve or a law, such as `x^2 + y^2 = 1`.
-    3. An answer with a function of an angle or small letter, such as `\tan\theta = 5`, which may still have to be
+    3. An answer with a function of an angle or of a small letter, such as `\tan\theta = 5`, which may still have to be
        solved.
 
     Args:

@@ -128,7 +128,9 @@ def _rewrite_call(match: re.Match[str]) -> str:
 def _with_commands(match: re.Match[str]) -> str:
     r"""Put a backslash before Greek letters and functions that lack one, as in `2*theta` and `ln 2`.
 
-    The match is a whole answer. Outside `\text{}`, its letters are only such names, short products and commands.
+    Args:
+        match: a match of a whole answer. The caller's pattern matches an answer only if its letters outside `\text{}`
+            form nothing but such names, short products and commands.
     """
     pattern = rf"\\text\{{[^{{}}]*\}}|({_BARE_NAME})"
     return re.sub(pattern, lambda name: f"\\{name[1]} " if name[1] else name[0], match[0])
@@ -507,10 +509,10 @@ with."""
 
 
 def normal_text(tidied: str) -> str:
-    r"""Return the text by which unreadable answers are compared (R8).
+    r"""Return the text by which unreadable answers are compared.
 
-    The result has no ``\text{}``, no braces around an index of one character (``x_{1}``), and spaces only between
-    words.
+    In the result, a ``\text{}`` is replaced by its content, an index of one character has no braces (``x_1`` for
+    ``x_{1}``), and spaces are only between words.
 
     Args:
         tidied: the answer as `tidy` rewrites it.

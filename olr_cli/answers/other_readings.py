@@ -78,8 +78,8 @@ def other_readings(gold: str, answer: str, given: str) -> Iterator[tuple[str, st
     Args:
         gold: the gold as `tidy` rewrites it.
         answer: the answer as `tidy` rewrites it.
-        given: gold and answer as they were given, in one text. It may declare a letter as any integer:
-            `k \in \mathbb{Z}`.
+        given: the gold and the answer as they were given, joined to one text. It is searched for declarations such as
+            `k \in \mathbb{Z}`, because a declared letter may be renamed.
     """
     if PLAIN_DECIMAL.fullmatch(gold) and PLAIN_DECIMAL.fullmatch(answer):
         return
@@ -138,7 +138,10 @@ def _products_and_units(gold: str, answer: str) -> Iterator[tuple[str, str]]:
 
 
 def _points(gold: str, answer: str) -> Iterator[tuple[str, str]]:
-    """Yield pairs (gold, answer) with a named point replaced by its coordinates: (1, 2) for `P(1, 2)`."""
+    """Yield pairs (gold, answer) in which a text that is a named point, `P(1, 2)`, becomes its coordinates, (1, 2).
+
+    One pair changes the answer, another one the gold.
+    """
     if match := _NAMED_POINT.fullmatch(answer):
         yield gold, match[1]
     if match := _NAMED_POINT.fullmatch(gold):
@@ -148,7 +151,8 @@ def _points(gold: str, answer: str) -> Iterator[tuple[str, str]]:
 def _commas_and_bases(gold: str, answer: str) -> Iterator[tuple[str, str]]:
     """Yield pairs (gold, answer) in which one text is rewritten.
 
-    Decimal commas of the gold or of the answer become points, or the gold loses its number base.
+    In the first pairs, decimal commas of the answer or of the gold become points: 0.5 for `0,5`. In the last pair, the
+    gold loses its number base: 52 for `52_8`. Each pair is left out if the two texts give no reason for it.
     """
     # `0,5` is right for 0.5. If the gold has commas too, only semicolons in the answer tell numbers apart.
     if "." in gold and (";" in answer or "," not in gold):
@@ -162,10 +166,14 @@ def _commas_and_bases(gold: str, answer: str) -> Iterator[tuple[str, str]]:
 
 
 def _respell_both(gold: str, answer: str) -> Iterator[tuple[str, str]]:
-    r"""Yield pairs (gold, answer), each with one kind of expression respelled in both texts.
+    r"""Yield pairs (gold, answer) in which one kind of expression is rewritten in both texts.
 
-    The kinds are intervals, decimals with an error of floating point, and binomials. If the texts have degrees and a
-    `\pi`, degrees are respelled, too.
+    1. Sets of real numbers become intervals.
+    2. Decimals with an error of floating point are rounded.
+    3. Binomials become `\binom{n}{k}`.
+    4. Degrees become radians, if one of the texts has degrees and one has a `\pi`.
+
+    A pair in which nothing changes is left out.
     """
     respellings = [_as_intervals, _as_short_decimal, _as_binomial]
     # Only beside a `\pi` may degrees be meant as radians; the class of `90^\circ` is that of 90.
@@ -216,10 +224,10 @@ def _as_intervals(text: str) -> str:
 
 
 def _union(alternatives: Iterable[str]) -> str | None:
-    r"""Return the union of the intervals that several conditions on one letter allow.
+    r"""Return the union of the intervals that alternative conditions on one letter allow.
 
-    `x < 0` and `x > 1` give `(-\infty,0) \cup (1,\infty)`. If a text is no condition on a letter, or there are several
-    letters, return None.
+    `x < 0` and `x > 1` give `(-\infty,0) \cup (1,\infty)`. A condition may also be an interval, such as `(0,1)`. If the
+    conditions are about different letters, or `_as_interval` finds no values for one of them, return None.
     """
     sets = [_as_interval(alternative.strip()) for alternative in alternatives]
     letters = {letter for letter, _ in sets if letter}
@@ -257,10 +265,14 @@ _AND = re.compile(
 
 
 def _as_interval(text: str) -> tuple[str, str]:
-    r"""Return the letter that a condition is about, and its possible values: `x` and `(-1,2)` for `-1 < x < 2`.
+    r"""Return a pair: the letter that a condition is about, and the values that the condition allows.
 
-    `x = 3` gives `x` and `\{3\}`. An interval, such as `(0,1)`, gives "" and the interval. For any other text the
-    values are "", for example with several letters or with two upper bounds.
+    - `-1 < x < 2` gives `x` and `(-1,2)`.
+    - `x = 3` gives `x` and `\{3\}`.
+    - `(0,1)`, an interval, gives "" and the interval.
+    - `1 > x < 2`, with two lower or two upper bounds, gives `x` and "".
+
+    Any other text gives "" and "".
     """
     # `x > -1` and `x < 2`
     if len(inequalities := _AND.split(text)) == 2:
@@ -294,9 +306,9 @@ def _between(bounds: Sequence[_Bound]) -> str:
 
 
 class _Bound(NamedTuple):
-    """A bound that an inequality sets for a letter.
+    """A bound that an inequality sets for a letter, as `_bound` reads it.
 
-    For `x < 2`, the bound of x is 2, an upper bound that is not included.
+    `x < 2` sets an upper bound for x. Its value is 2, and 2 is not included.
     """
 
     letter: str
@@ -347,7 +359,7 @@ def _rename_letters(
 ) -> Iterator[tuple[str, str]]:
     """Yield the pair (gold, answer) with letters of the answer renamed as in the gold.
 
-    If the two texts have different numbers of such letters, or the same letters, nothing is yielded.
+    If `pattern` finds different numbers of letters in the two texts, or the same letters, nothing is yielded.
 
     Args:
         gold: the gold as `tidy` rewrites it.
@@ -372,10 +384,17 @@ def _rename_letters(
 def _rename_as_in_gold(
     gold: str, answer: str, declared: frozenset[str]
 ) -> Iterator[tuple[str, str]]:
-    r"""Yield the pair (gold, answer) with a letter of the answer renamed as in the gold, if no other letter differs.
+    r"""Yield the pair (gold, answer) with one letter of the answer renamed as in the gold.
 
-    The letter may be a function's argument, as in `f(t) = 2t` for `f(x) = 2x`, a free integer, as in `n\pi` for `k\pi`,
-    or one of `declared`.
+    Each text must have exactly one letter that the other one lacks. The answer's letter becomes the gold's letter if
+    one of these is true:
+
+    1. Both are arguments of a function: `f(t) = 2t` for `f(x) = 2x`.
+    2. Both are free integers: `n\pi` for `k\pi`.
+    3. One of them is in `declared`.
+
+    Otherwise nothing is yielded. Left sides such as `f(x) =` and declarations such as `k \in \mathbb{Z}` are dropped
+    from the yielded texts.
 
     Args:
         gold: the gold as `tidy` rewrites it.
@@ -510,10 +529,13 @@ ADDED_CONSTANT = re.compile(r"\s*\+\s*(?:C|K|\\text\{[cC]onst(?:ant)?\.?\})$")
 
 
 def _constants(gold: str, answer: str) -> Iterator[tuple[str, str]]:
-    """Yield pairs (gold, answer) without constants of integration, or with free constants of the answer renamed.
+    """Yield pairs (gold, answer) that differ from the given ones only in their constants.
 
-    If a text has no variable (t, x, y or u), its `C` is no such constant, and nothing is yielded. One or two free
-    constants get the names in the gold, in every order.
+    Nothing is yielded unless both texts have a variable (t, x, y or u): without one, `C` is no constant of integration.
+
+    1. The first pair is without constants of integration, if a text has one: `x^2` for `x^2 + C`.
+    2. If both texts have one free constant, or both have two, the answer's constants get the names in the gold, in
+       every order.
     """
     if not (_FUNCTION_VARIABLE.search(gold) and _FUNCTION_VARIABLE.search(answer)):
         return

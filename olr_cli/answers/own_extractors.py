@@ -63,9 +63,9 @@ def last_match(pattern: str) -> Extractor:
     The answer is the first group that took part in the match, or the whole match if the pattern has no group. Without a
     match, or if the answer is blank, the extractor returns None.
 
-    One search takes time proportional to the text, but a pattern may match very often. If the searches scan more than
-    2^30 characters in total, only the last 32,768 characters are searched. A time limit would make the answer depend on
-    the machine (R8).
+    A pattern may match so often that searching takes too long. If the searches of a response scan more than 2^30
+    characters in total, only its last 32,768 characters are searched. There is no limit in seconds, because the answer
+    would then depend on the machine.
 
     Raises:
         UserError: RE2 cannot read the pattern.
@@ -92,13 +92,16 @@ def last_match(pattern: str) -> Extractor:
 
 
 def own_extractor(place: str) -> Extractor:
-    """Return an extractor that calls a function of the user (`olr_cli.user_code`).
+    """Return an extractor that calls a function of the user.
 
     If the function raises anything, or returns neither text nor None, the extractor raises UserError. Blank text counts
     as None.
 
     Args:
-        place: the function, as `package.module:function`.
+        place: where the function is, as ``package.module:function`` or ``file.py:function``.
+
+    Raises:
+        UserError: there is no such function.
     """
     function, name = load_function(place), shortened(place)
 

@@ -65,7 +65,8 @@ class NeedsAlgebra(Exception):
 def no_algebra(text: str) -> Form:
     """Raise NeedsAlgebra.
 
-    In a process without computer algebra, this function takes the place of the `Leaf`, which reads expressions.
+    A `Leaf` is a function that reads mathematical expressions. In a process without computer algebra, this function is
+    passed instead.
     """
     raise NeedsAlgebra(text)
 
@@ -73,7 +74,7 @@ def no_algebra(text: str) -> Form:
 def read(answer: str, leaf: Leaf = no_algebra) -> Form:
     """Read an answer, and return its meaning as a `Form`.
 
-    If the answer cannot be read, the form holds its text as `normal_text` returns it (R8).
+    If the answer cannot be read, the form holds its text as `normal_text` returns it.
 
     Args:
         answer: the answer as it was given.
@@ -108,8 +109,8 @@ _DENIAL = re.compile(
 def read_tidied(text: str, leaf: Leaf) -> Form:
     """Read an answer that `tidy` has already rewritten, and return its meaning as a `Form`.
 
-    `leaf` reads the mathematical expressions in the answer. If it is `no_algebra`, the forms of short answers are
-    cached.
+    The function `leaf` reads the mathematical expressions in the answer. If it is `no_algebra`, the forms of short
+    answers are cached.
     """
     # Only the process without algebra caches. In a worker, a cache would make the work for a text, and so the limit,
     # depend on the texts read before it (R8).
@@ -121,9 +122,9 @@ def read_tidied(text: str, leaf: Leaf) -> Form:
 def _read(text: str, leaf: Leaf) -> Form:
     """Read an answer that `tidy` has rewritten, without a cache, and return its meaning as a `Form`.
 
-    If the answer cannot be read, the form holds its text as `normal_text` returns it. If that is because the answer
-    contradicts itself, `Form.guesses` holds `CONTRADICTION`. If a number is too large, it holds `TOO_MANY_DIGITS`.
-    `leaf` reads the mathematical expressions.
+    If the answer cannot be read, the form holds its text as `normal_text` returns it. In two cases `Form.guesses` holds
+    the reason: `CONTRADICTION` if the answer contradicts itself, and `TOO_MANY_DIGITS` if a number is too large. `leaf`
+    reads the mathematical expressions.
     """
     if len(text) <= LONGEST_READ:
         # The nesting depth at each character, whether or not the brackets pair up.
@@ -148,8 +149,8 @@ _read_before = functools.lru_cache(1 << 14)(_read)
 def _read_statement(text: str, leaf: Leaf) -> Form:
     """Read a text that `tidy` has rewritten, and return its meaning as a `Form`.
 
-    Numbers, words, lists, tuples, equations and the like are read here. `leaf` reads all other texts, which are
-    mathematical expressions.
+    Numbers, words, lists, tuples, equations and the like are read here. The function `leaf` reads all other texts,
+    which are mathematical expressions.
 
     Raises:
         Unreadable: a part of the text cannot be read.
@@ -421,7 +422,7 @@ _OPTION = re.compile(
 def _read_choice(text: str, leaf: Leaf) -> Form | None:
     """Read an option's letter with its text, as in `(C) Plane` and `B. 7`, or return None for any other text.
 
-    A letter alone gives None, because it is read as a word. `leaf` reads expressions in the option's text.
+    A letter alone gives None, because it is read as a word. The function `leaf` reads expressions in the option's text.
     """
     match = _OPTION.fullmatch(text)
     if match is None or _OPTION.fullmatch(match[3]):
@@ -434,7 +435,7 @@ def _read_choice(text: str, leaf: Leaf) -> Form | None:
 def _read_relation(text: str, leaf: Leaf) -> Form | None:
     """Read an assignment, an equation, an inequality or a membership, or return None for any other text.
 
-    `leaf` reads inequalities, and the expressions in any other relation.
+    The function `leaf` reads inequalities, and the expressions in any other relation.
 
     Raises:
         Contradiction: two sides are different numbers or options.
@@ -499,7 +500,7 @@ _EQUAL_OPTIONS = re.compile(
 def _have_two_values(sides: Sequence[str], leaf: Leaf) -> bool:
     """Return whether two sides of an equation are different numbers, neither of which is the other one rounded.
 
-    `leaf` reads the sides that are expressions.
+    The function `leaf` reads the sides that are expressions.
     """
     texts = [
         side
@@ -522,10 +523,10 @@ def _have_two_values(sides: Sequence[str], leaf: Leaf) -> bool:
 
 
 def _rounding(text: str, value: Fraction | None) -> Fraction:
-    """Return by how much a number, as it is written, may differ from the exact value.
+    """Return by how much a number, as it is written, may differ from the value that it stands for.
 
-    For a decimal, it is half a unit in the last place. For any other number, it is 10^-20, which only allows for the
-    error with which an expression is computed.
+    For a decimal, this is half a unit in the last place, because the decimal may be rounded. For any other number or
+    expression, it is 10^-20. That is far more than the error of the computation, which has about 40 digits.
 
     Args:
         text: the number as written.
@@ -571,7 +572,7 @@ _CONGRUENCE = re.compile(
 def _read_congruence(text: str, leaf: Leaf) -> Form | None:
     r"""Read a congruence, or return None for any other text. Several remainders give a set of congruences.
 
-    Remainders that are numbers are reduced by the modulus. `leaf` reads the expressions.
+    Remainders that are numbers are reduced by the modulus. The function `leaf` reads the expressions.
 
     Raises:
         Unreadable: the congruence has to be solved first, as `3x \equiv 1 \pmod 7`.
@@ -615,7 +616,7 @@ _ROW_KINDS = ("tuple", "interval")
 def _read_transposed(text: str, leaf: Leaf) -> Form | None:
     """Read a transposed row or matrix as the matrix that results, or return None for any other text.
 
-    `leaf` reads the entries that are expressions.
+    The function `leaf` reads the entries that are expressions.
     """
     body = text.removesuffix("_{transposed}")
     if body == text or not body.endswith((")", "]", "matrix}", "array}")):
@@ -640,7 +641,7 @@ _BRACKETS = re.compile(r"(\(|\[|\\\{|\{)(.*?)(\)|\]|\\\}|\})", re.DOTALL)
 def _read_brackets(text: str, leaf: Leaf) -> Form | None:
     """Read a text in one pair of brackets, or return None for any other text.
 
-    The text is a tuple, an interval, a set or an expression. `leaf` reads the expressions in it.
+    The text is a tuple, an interval, a set or an expression. The function `leaf` reads the expressions in it.
     """
     match = _BRACKETS.fullmatch(text)
     if match is None or "\\begin" in text or "\\mid" in text:
@@ -668,8 +669,8 @@ def _read_set(inner: str, leaf: Leaf, *, may_nest: bool) -> Form:
     Args:
         inner: the elements, without the brackets of the set.
         leaf: function that reads the expressions in the elements.
-        may_nest: True for the brackets `{}`, which may just group, so that an element may be a set. False for `\{\}`: a
-            set of sets cannot be read.
+        may_nest: whether an element may be a set. True for the brackets `{}`, which may just group. False for `\{\}`,
+            because a set of sets cannot be read.
 
     Raises:
         Unreadable: an element is a set although `may_nest` is False, or an element cannot be read.
@@ -685,7 +686,7 @@ def _read_set(inner: str, leaf: Leaf, *, may_nest: bool) -> Form:
 def _read_quantity(text: str, leaf: Leaf) -> Form | None:
     """Read a number, value or percentage with one unit, or return None for any other text.
 
-    `leaf` reads a value that is an expression.
+    The function `leaf` reads a value that is an expression.
     """
     body, unit = split_unit(text)
     if not unit or not body or split_unit(body)[1]:
@@ -701,7 +702,7 @@ def _read_quantity(text: str, leaf: Leaf) -> Form | None:
 def _read_ratio(text: str, leaf: Leaf) -> Form | None:
     """Read a ratio of three or more terms, or return None for any other text.
 
-    The result is a tuple of the later terms, each divided by the first term. `leaf` reads these quotients.
+    The result is a tuple of the later terms, each divided by the first term. The function `leaf` reads these quotients.
     """
     first, *terms = _split(text, "ratio") or [text]
     if len(terms) < 2:

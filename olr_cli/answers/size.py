@@ -26,7 +26,10 @@ _MOST_BITS_UNDER_A_ROOT = 4000
 
 
 class _Size(NamedTuple):
-    """Bounds for the size of an expression's exact value, and a rough value of the expression."""
+    """Bounds for the bits of an expression's exact value, and a rough value of the expression.
+
+    `check_size` makes it from the sizes of the expression's parts, without computing the exact value.
+    """
 
     top: float = 0
     """Most bits of the numerator."""
@@ -39,11 +42,13 @@ class _Size(NamedTuple):
 
 
 def check_size(node: Any, indices: Mapping[Any, float] = MappingProxyType({})) -> _Size:
-    """Return bounds for the bits of an expression's exact value, without computing the value.
+    """Check that an expression's exact value is not too large, and return bounds for the bits of this value.
+
+    The value itself is not computed.
 
     Args:
         node: the expression.
-        indices: index of each sum or product around the expression -> its largest value.
+        indices: index of each sum or product around the expression -> the largest value of this index.
 
     Raises:
         TooLarge: a part of the expression may have more than 100,000 digits.
@@ -136,9 +141,10 @@ def _of_operation(node: Any, parts: list[_Size]) -> _Size:
 
 
 def _of_function(node: Any, size: _Size, values: Sequence[complex]) -> _Size:
-    """Return `size`, but with the function's rough value, if the function can be computed here.
+    """Return bounds for the bits of a function's value, and its rough value.
 
-    For the exponential function, return the size of a power of e instead.
+    The bounds are those in `size`. If Python's `cmath` has the function, the rough value is computed; otherwise it is
+    the one in `size`. An exponential function is treated as a power of e instead.
 
     Args:
         node: the function applied to its arguments. It may also be an object such as a vector.
@@ -208,10 +214,10 @@ def _of_sum_or_integral(node: Any, indices: Mapping[Any, float]) -> _Size:
 
 
 def _value(function: Any, *values: Any) -> complex:
-    """Return a function's value at rough arguments, in which every symbol has the value 0.5.
+    """Return a function's value, given rough values of its arguments. In these, every symbol counts as 0.5.
 
-    If the value overflows, return infinity. If the function is undefined there, return 1, because it may be defined for
-    other values of the symbols.
+    If the value overflows, return infinity. If the function is undefined for these arguments, return 1: it may be
+    defined for other values of the symbols.
     """
     # It may be undefined only here, where every symbol has the value 0.5.
     try:

@@ -79,9 +79,10 @@ def opened_by(prompt: str) -> str:
 
 
 def with_opened(prompt: str, response: str) -> str:
-    """Put the mark that opens the thinking at the end of a prompt, such as `<think>`, before the response.
+    """Return a response that begins with its prompt's opening mark of thinking, such as `<think>`.
 
-    If the prompt does not end with such a mark, or the response already begins with it, return the response as it is.
+    If the prompt ends with such a mark, as some chat templates make it, the mark is put before the response. If the
+    prompt does not end with one, or the response already begins with it, return the response as it is.
     """
     mark = opened_by(prompt)
     return response if response.startswith(mark.rstrip()) else mark + response
@@ -124,7 +125,10 @@ class ResponseTexts:
     def opened(self, prompts: Sequence[Sequence[int]]) -> list[str]:
         """Return the mark of thinking that each prompt ends with, such as `<think>`, or "" for a prompt without one.
 
-        Prompts are rows of token ids. The text of a response has to begin with the mark of its prompt.
+        The caller puts this mark before the text of the prompt's responses.
+
+        Args:
+            prompts: the token ids of each prompt.
         """
         return [
             opened_by(text)

@@ -47,8 +47,11 @@ class File:
     def written(cls, path: Path, text: str = "", *, is_new: bool) -> File:
         """Return the entry for a file that a command wrote with `olr_cli.files.write_new`.
 
-        `is_new` is what `write_new` returned: False if the file already existed with the same bytes. The output then
-        says that instead of `text`.
+        Args:
+            path: the file.
+            text: what follows the path in the output if the file is new.
+            is_new: what `write_new` returned. False means that the file already existed with the same bytes. The output
+                then says so instead of `text`.
         """
         return cls(path, text if is_new else " is already there with these bytes", is_new)
 
@@ -87,8 +90,8 @@ class Answer:
         """Return the JSON object to print: the keys of `result`, and ``schema``, ``notes``, ``written`` and ``next``.
 
         ``schema`` is the version of the output format. ``notes`` has sentences, ``written`` the paths of the files
-        written, and ``next`` commands to run next; of these three, an empty one is left out. If `result` has a key with
-        one of the four names, its value is kept.
+        written, and ``next`` commands to run next. If one of these three is empty, its key is left out. If `result` has
+        a key with one of the four names, its value is kept.
         """
         rest = {
             "notes": self.notes,
@@ -107,9 +110,14 @@ class Answer:
 def as_json(value: Any) -> Any:
     """Convert a value, and all values inside it, to values that JSON can hold.
 
-    A dataclass becomes a dictionary of its fields, without those declared with ``repr=False``. A `Cell` of a table
-    becomes a dictionary of its value (``mean``) and the ends of its interval (``low`` and ``high``). A data frame
-    becomes a list of rows, a section of a recipe a dictionary, and a path a text. NaN and infinity become None.
+    - A dataclass becomes a dictionary of its fields, without those declared with ``repr=False``.
+    - A `Cell` of a table becomes a dictionary of its value (``mean``) and the ends of its interval (``low``, ``high``).
+    - A data frame becomes a list of rows.
+    - A section of a recipe becomes a dictionary.
+    - A path becomes a text.
+    - NaN and infinity become None.
+
+    A value of any other kind is returned as it is.
     """
     match value:
         # Python would write NaN and Infinity, which are not JSON.

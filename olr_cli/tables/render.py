@@ -71,10 +71,10 @@ def terminal(table: Table) -> RenderableType:
 
 
 def _terminal_block(block: Block) -> Iterable[RenderableType]:
-    """Yield the tables and texts that rich prints, in this order, to show a block.
+    """Yield a block as tables and texts for rich, in the order in which they are printed.
 
-    A block is a part of a table with its own columns. Its column headings are a table without rows. A cell of rich
-    cannot span columns, so each title or note among the rows is a text. The rows between two such texts are a table.
+    A block is a part of a table with its own columns. Its column headings are a table without rows. Each title or note
+    among its rows is a text, because a cell of rich cannot span columns. The rows between two such texts are a table.
     """
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -126,9 +126,13 @@ def _terminal_block(block: Block) -> Iterable[RenderableType]:
 def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
     """Return the width of each column in characters.
 
-    Each column but the first is as wide as its longest text or heading. The first column holds the rows' names. It gets
-    at most what remains of 80 characters, and longer names wrap. If fewer than `_SHORTEST_NAME` characters remain, it
-    gets up to `_LONGEST_NAME`, and the table is wider than 80 characters.
+    Each column but the first is as wide as its longest text or heading. The first column, with the names of the rows,
+    gets no more than its longest name needs:
+
+    1. If at least `_SHORTEST_NAME` of 80 characters remain for it, it gets at most those.
+    2. Otherwise it gets at most `_LONGEST_NAME`, and the table is wider than 80 characters.
+
+    Names that are too long are wrapped later.
 
     Args:
         columns: the columns shown.
@@ -178,8 +182,8 @@ def _markdown_block(block: Block) -> str:
 def _markdown_cells(row: Row, texts: list[str], width: int) -> list[str]:
     """Return a row's texts for Markdown, one per column.
 
-    The text of a title row becomes bold and is followed by empty cells. The paper's published values become italic.
-    Other texts stay as they are. `width` is the number of columns.
+    The text of a row of kind ``title`` becomes bold and is followed by empty cells. The texts of a row of kind
+    ``published`` become italic. Other texts stay as they are. `width` is the number of columns.
     """
     if row.kind == "title":
         return [f"**{texts[0]}**", *[""] * (width - 1)]

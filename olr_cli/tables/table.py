@@ -62,7 +62,10 @@ _TEXTS: Mapping[Kind, Callable[[Any], str]] = {
 
 @dataclass(frozen=True)
 class Cell:
-    """A value in a table, with its uncertainty if known, for a terminal, a document, CSV or JSON."""
+    """A value in a table, with its uncertainty if known.
+
+    A terminal shows `brief`, and a page `full`. JSON gets the value and its interval (`flat`).
+    """
 
     value: float | str | None = None
     """A text if `kind` is ``text``; None if unknown."""
@@ -221,9 +224,9 @@ class Block:
     """Whether its texts are Markdown already and must not be escaped."""
 
     def grid(self, medium: Medium) -> tuple[list[Column], list[tuple[Row, list[str]]]]:
-        """Return the columns that a terminal or a page shows, and a list of its rows, each as (row, texts).
+        """Return the columns of this block that a terminal or a page shows, and the block's rows as pairs (row, texts).
 
-        A row has one text for each of these columns, but a title or a note has a single text. On a page, rows of kind
+        A row has one text for each returned column, but a title or a note has a single text. On a page, rows of kind
         ``note`` are left out. Control characters are escaped.
         """
         places = [
@@ -256,7 +259,7 @@ class Block:
 class Table:
     """A table for printing: its blocks, and the same contents as plain rows for CSV.
 
-    A block is a part of the table with its own title and columns.
+    A block is a part of the table with its own title and columns. `render` prints tables, and `as_json` converts them.
     """
 
     blocks: Sequence[Block] = field(repr=False)
@@ -276,8 +279,8 @@ class Table:
     """Printed if there are no blocks."""
 
     def shown(self, medium: Medium) -> list[Block]:
-        """Return the table's blocks that a terminal or a page shows.
+        """Return those blocks of the table that a terminal or a page shows.
 
-        A block is a part of the table. It may be only for a terminal or only for a page (`Block.only`).
+        A block is a part of the table. `Block.only` restricts a block to a terminal or to a page.
         """
         return [block for block in self.blocks if block.only in (None, medium)]
