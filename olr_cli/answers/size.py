@@ -48,7 +48,7 @@ def check_size(node: Any, indices: Mapping[Any, float] = MappingProxyType({})) -
 
     Args:
         node: the expression.
-        indices: index of each sum or product around the expression -> the largest value of this index.
+        indices: index variable of each sum or product around the expression -> largest value of this variable.
 
     Raises:
         TooLarge: a part of the expression may have more than 100,000 digits.
@@ -143,11 +143,11 @@ def _of_operation(node: Any, parts: list[_Size]) -> _Size:
 def _of_function(node: Any, size: _Size, values: Sequence[complex]) -> _Size:
     """Return bounds for the bits of a function's value, and its rough value.
 
-    The bounds are those in `size`. If Python's `cmath` has the function, the rough value is computed; otherwise it is
-    the one in `size`. An exponential function is treated as a power of e instead.
+    The bounds are those in `size`. The rough value is computed if Python's `cmath` has the function, and otherwise
+    taken from `size`. An exponential function is treated as a power of e instead.
 
     Args:
-        node: the function applied to its arguments. It may also be an object such as a vector.
+        node: the function applied to its arguments, or another object with arguments, such as a vector.
         size: the size of the largest argument; for a binomial, the size of its value.
         values: rough values of the arguments.
 
@@ -214,7 +214,7 @@ def _of_sum_or_integral(node: Any, indices: Mapping[Any, float]) -> _Size:
 
 
 def _value(function: Any, *values: Any) -> complex:
-    """Return a function's value, given rough values of its arguments. In these, every symbol counts as 0.5.
+    """Return a function's value for rough values of its arguments, which were computed with 0.5 for every symbol.
 
     If the value overflows, return infinity. If the function is undefined for these arguments, return 1: it may be
     defined for other values of the symbols.
