@@ -284,7 +284,7 @@ _JOINT = re.compile(rf"(?<![a-zA-Z])({'|'.join(_JOINTS)})(?![a-zA-Z])")
 def _has_other_case(gold: _Side, answer: _Side) -> bool:
     """Return whether a letter of the gold appears in the answer only in the other case: `m` for `M`.
 
-    Case does not matter in numbers with a unit, in letters of options, or in words, except a code such as `Co`.
+    Case does not matter in numbers with a unit, in letters of options, or in words, unless they are codes such as `Co`.
     """
     if len(word(gold.text) or "") > 1:
         return _is_code_in_other_case(gold.text, answer.text)

@@ -359,8 +359,8 @@ def _rename_letters(
 ) -> Iterator[tuple[str, str]]:
     """Yield the pair (gold, answer) with letters of the answer renamed as in the gold.
 
-    `pattern` finds the letters to rename, such as a function's arguments or a line's parameter. If it finds more
-    letters in one text than in the other, none at all, or the same letters, nothing is yielded.
+    `pattern` finds the letters to rename, such as a function's arguments or a line's parameter. Nothing is yielded if
+    it finds no letters, the same letters in both texts, or more letters in one text than in the other.
     """
     gold_letters, answer_letters = (
         re.findall(r"[a-z]", " ".join(filter(None, match.groups())))

@@ -112,7 +112,7 @@ worker.main()
         return _Worker(parent_socket, int(process_id))
 
     def close(self, *, is_mine: bool) -> None:
-        """Close the connection to the server, and end its process if this process started it.
+        """Close the connection to the server, and end the server if this process started it.
 
         Args:
             is_mine: whether this process started the server. After a fork, the server belongs to the parent.

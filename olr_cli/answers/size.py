@@ -77,8 +77,8 @@ def check_size(node: Any, indices: Mapping[Any, float] = MappingProxyType({})) -
 def _of_atom(node: Any, indices: Mapping[Any, float]) -> _Size:
     """Return bounds for the bits of a number, a symbol or a constant, and its rough value.
 
-    `indices` maps the index of each sum or product around the atom to its largest value. An atom that is such an index
-    counts as that value.
+    `indices` maps the index variable of each sum or product around the atom to its largest value. An atom that is such
+    a variable counts as that value.
 
     Raises:
         TooLarge: a decimal may have more than 100,000 digits.
@@ -188,8 +188,8 @@ def _of_power(base: _Size, exponent: _Size) -> _Size:
 def _of_sum_or_integral(node: Any, indices: Mapping[Any, float]) -> _Size:
     """Return bounds for the bits of the value of a sum, product or integral, and its rough value.
 
-    Each term of a sum or product counts as at least one bit. `indices` maps the index of each sum or product around the
-    node to its largest value.
+    Each term of a sum or product counts as at least one bit. `indices` maps the index variable of each sum or product
+    around the node to its largest value.
 
     Raises:
         TooLarge: a part of the expression may have more than 100,000 digits.
