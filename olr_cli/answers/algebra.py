@@ -131,8 +131,8 @@ def _set(value: sympy.Set) -> Form:
     """Return the meaning of an evaluated sympy set as a `Form`.
 
     Finite sets, intervals and unions become forms of the kinds "set", "interval" and "union", with two exceptions: a
-    set of one element becomes this element, and an open interval outside a union becomes a "tuple", because both are
-    written `(1, 2)`. Any other set becomes a form of the kind "other", with sympy's text as its label.
+    set of one element becomes this element, and an open interval outside a union becomes a "tuple", because `(1, 2)`
+    may mean either. Any other set becomes a form of the kind "other", with sympy's text as its label.
     """
     match value:
         case sympy.FiniteSet() | sympy.sets.sets.EmptySet():
@@ -160,9 +160,9 @@ def _set(value: sympy.Set) -> Form:
 def _expression(value: Any) -> Form:
     """Return the meaning of an evaluated expression as a `Form`.
 
-    A rational number becomes a form of the kind "number", an infinity one of the kind "value", and a single letter a
-    "word". For any other expression, `_at_points` computes its values for fixed values of its letters. If they cannot
-    be computed, the kind is "other", with sympy's text as the label.
+    A rational number becomes a form of the kind "number", an infinity becomes a "value", and a single letter becomes a
+    "word". Any other expression becomes the form that `_at_points` returns. If its values cannot be computed, the kind
+    is "other", with sympy's text as the label.
 
     Raises:
         Unreadable: the expression is undefined, as 1/0 is.
@@ -190,17 +190,17 @@ def _expression(value: Any) -> Form:
 def _at_points(value: sympy.Expr) -> Form:
     """Return a `Form` that identifies an expression by its values at two points.
 
-    A point gives each letter of the expression a fixed value. The points are numbered, and points 0 and 1 are used. If
-    an expression without `i` is complex at one of them, the values from `_real_values` are used instead, if there are
-    any.
+    A point gives each letter of the expression a fixed value. Points 0 and 1 are used first. If a value there is
+    complex, although the expression has no `i`, `_real_values` looks for two points where the expression is real. If it
+    finds none, the values at points 0 and 1 are kept.
 
-    If both values are the same rational number with a denominator of at most 10^6, the form has the kind "number".
+    The form has the kind "number" if both values are the same rational number with a denominator of at most 10^6.
     Otherwise it has the kind "value".
 
     Raises:
-        _NoValue: the expression has no value at a point that is tried.
+        _NoValue: the expression has no value at one of the points.
     """
-    opaque = _with_names(value)
+    opaque = _with_symbols(value)
     bits = _compared_bits(opaque)
     values = [_value_at(opaque, index, bits) for index in range(2)]
     # `\sqrt{x - 2}` is imaginary at the first point, where x is below 1, but real at others.
@@ -226,15 +226,15 @@ def _at_points(value: sympy.Expr) -> Form:
 
 
 def _real_values(expression: sympy.Expr, bits: int) -> list[tuple[_Point, int]]:
-    """Return an expression's values at two points where it is real, or an empty list if two are not found.
+    """Return the values of an expression at the first two points where it is real.
 
-    The first eight points are tried in order. For an expression without letters, the list is always empty, because all
-    points are the same to it. A value is ((real, imaginary), exponent) and stands for (real + imaginary * i) *
-    2**exponent.
+    A point gives each letter a fixed value. Eight points are tried. If the expression is real at fewer than two of
+    them, or has no letters, the list is empty. A value ((real, imaginary), exponent) stands for (real + imaginary * i)
+    * 2**exponent.
 
     Args:
         expression: an evaluated expression.
-        bits: number of bits of `real`.
+        bits: precision of the values.
 
     Raises:
         _NoValue: the expression has no value at one of the eight points.
@@ -246,10 +246,10 @@ def _real_values(expression: sympy.Expr, bits: int) -> list[tuple[_Point, int]]:
     return real_values[:2] if len(real_values) > 1 else []
 
 
-def _with_names(expression: sympy.Expr) -> sympy.Expr:
-    """Replace unknown functions such as `f(x)`, derivatives, floors and ceilings in an expression by symbols.
+def _with_symbols(expression: sympy.Expr) -> sympy.Expr:
+    """Put symbols in place of the parts of an expression that are not computed.
 
-    The values of these parts are not computed. Equal parts get the same symbol.
+    These parts are unknown functions such as `f(x)`, derivatives, floors and ceilings. Equal parts get the same symbol.
     """
     opaque = expression.atoms(AppliedUndef, sympy.Derivative)
     names = {atom: sympy.Symbol(str(atom), positive=True) for atom in opaque}
@@ -265,8 +265,9 @@ def _with_names(expression: sympy.Expr) -> sympy.Expr:
 def _compared_bits(expression: sympy.Expr) -> int:
     """Return the precision, in bits, to which an expression's values are computed and compared.
 
-    The precision is 133 bits, which is 40 decimal digits. If the longest numerator or denominator in the expression has
-    more than 64 bits, its length is added, because 133 bits might not tell this number from its neighbours.
+    The precision is 133 bits, which is 40 decimal digits. If a numerator or denominator in the expression has more than
+    64 bits, the length of the longest one is added, because such a number may agree with its neighbours in the first
+    133 bits.
 
     Raises:
         Unreadable: the precision would exceed 4,000 bits.
@@ -289,8 +290,8 @@ class _NoValue(Unreadable):
 def _value_at(expression: sympy.Expr, index: int, bits: int) -> tuple[_Point, int]:
     """Return the value of an expression at a point as three integers, ((real, imaginary), exponent).
 
-    The value is (real + imaginary * i) * 2**exponent; for 0, all three integers are 0. A point gives each letter of the
-    expression a value.
+    A point gives each letter of the expression a fixed value. The three integers stand for (real + imaginary * i) *
+    2**exponent. For 0, all are 0.
 
     Args:
         expression: an evaluated expression.
@@ -335,7 +336,7 @@ def _value_at(expression: sympy.Expr, index: int, bits: int) -> tuple[_Point, in
 def _coordinate(name: str, index: int) -> sympy.Rational:
     """Return the value of the symbol `name` at the point with the number `index`.
 
-    The value is a rational number that is derived from a hash of both. It is positive, because sympy has simplified the
+    It is a rational number derived from a hash of `name` and `index`. It is positive, because sympy has simplified the
     expression on the assumption that all symbols are positive.
     """
     digest = hashlib.blake2b(
@@ -348,8 +349,8 @@ def _coordinate(name: str, index: int) -> sympy.Rational:
 def _binary(part: Any) -> tuple[int, int, int]:
     """Return a real sympy number as three integers: mantissa, exponent and precision.
 
-    The number is mantissa * 2**exponent. The precision is the number of bits to which sympy computed it. For an
-    integer, which is exact, it is 4,000.
+    The number is mantissa * 2**exponent. The precision is the number of bits to which sympy computed it. An integer is
+    exact and gets 4,000, the most bits that are ever compared.
 
     Raises:
         _NoValue: `part` is no number, or not finite.
@@ -387,9 +388,9 @@ def _rational(value: tuple[_Point, int]) -> Fraction | None:
 
 
 def _relation(relation: Any) -> Form:
-    """Return the meaning of a relation as a `Form`.
+    """Return the meaning of an equation, an inequality, or several inequalities that hold together, as a `Form`.
 
-    The relation is an equation, an inequality, or several inequalities that hold together.
+    An equation becomes a form of the kind "equation". Anything else becomes a form of the kind "other".
     """
     parts = relation._unsorted_args if isinstance(relation, And) else [relation]
     if len(parts) == 1 and isinstance(parts[0], Eq):
@@ -434,8 +435,8 @@ def _inequality(relation: Any) -> str:
 def _proportions(difference: sympy.Expr) -> tuple[str, bool]:
     """Return the ratios of an expression's values at three points, and whether the first value is positive.
 
-    The ratios are one text: the second value over the first, then the third value over the first. Multiplying the
-    expression by a constant does not change them, so all multiples of a relation have the same text.
+    The ratios are one text: the second value over the first, then the third value over the first. The text is the same
+    for all multiples of the expression. The sign of the first value tells positive multiples from negative ones.
 
     Args:
         difference: one side of a relation minus the other side.
@@ -443,7 +444,7 @@ def _proportions(difference: sympy.Expr) -> tuple[str, bool]:
     Raises:
         Unreadable: the expression has no letters, or cannot be computed.
     """
-    opaque = _with_names(difference)
+    opaque = _with_symbols(difference)
     if not sympy.expand(opaque).free_symbols:
         raise Unreadable("a relation of nothing")
     first_value, *other_values = (
@@ -532,14 +533,14 @@ def _evaluated_atom(atom: Any, has_imaginary_unit: bool) -> Any:
 
 
 def _root(base: sympy.Expr, exponent: sympy.Expr) -> sympy.Expr | None:
-    r"""Compute a root for which sympy would return something else than an answer means by it.
+    r"""Compute a root that means something else to sympy than in an answer, or return None for any other power.
 
     There are two kinds of such roots:
 
     1. An odd root of a negative number. The result is real: -2 for the cube root of -8.
     2. A square root of an expression with letters. The root of a square is an absolute value: `|x|` for `\sqrt{x^2}`.
 
-    Powers with an exponent such as 2/3 or 3/2 count as roots. For any other power return None: sympy then computes it.
+    Powers with an exponent such as 2/3 or 3/2 count as roots.
     """
     if not exponent.is_Rational:
         return None
@@ -551,10 +552,7 @@ def _root(base: sympy.Expr, exponent: sympy.Expr) -> sympy.Expr | None:
 
 
 def _square_root(base: sympy.Expr, exponent: sympy.Rational) -> sympy.Expr:
-    r"""Raise an expression with letters to an exponent such as 1/2 or 3/2.
-
-    The root of a square becomes an absolute value: `\sqrt{x^2}` is `|x|`.
-    """
+    r"""Raise an expression with letters to an exponent such as 1/2 or 3/2. `\sqrt{x^2}` becomes `|x|`."""
     factor, square = base.as_coeff_Mul()
     # `\sqrt{x^2 - 2x + 1}` is `|x - 1|`. Factoring a long sum would take too much work.
     if (
@@ -576,13 +574,13 @@ def _square_root(base: sympy.Expr, exponent: sympy.Rational) -> sympy.Expr:
 
 
 def _name_of_signed(expression: Any, arguments: list[Any]) -> sympy.Expr:
-    """Return a symbol that stands for a call of a function that depends on signs, such as `|x|` or a maximum.
+    """Return a symbol in place of `|x|`, a maximum, or another call whose value depends on the signs of its arguments.
 
     Calls of the same function with equal arguments get the same symbol. So do `|x - 1|` and `|1 - x|`.
 
     Args:
-        expression: a call of the function. Only the function is taken from it; its arguments are ignored.
-        arguments: the evaluated arguments of the call.
+        expression: the call. Only its function is used.
+        arguments: the arguments of the call, evaluated.
     """
     # The square is the same for x - 1 and 1 - x.
     if isinstance(expression, sympy.Abs):
@@ -602,7 +600,7 @@ def proof(gold: str, answer: str, reader: Callable[[str], Any] = parse) -> bool 
         reader: function that parses each text for math-verify.
 
     Raises:
-        MemoryError: the only error that does not become None.
+        MemoryError: math-verify ran out of memory.
     """
     random.seed(_SEED)
     try:
@@ -620,9 +618,10 @@ def proof(gold: str, answer: str, reader: Callable[[str], Any] = parse) -> bool 
 
 
 def math_verify_proof(gold: str, answer: str) -> bool | None:
-    """Return whether math-verify finds that an answer states the same as a gold, or None if it raises an error.
+    """Return whether math-verify, with its own parser, finds that an answer states the same as a gold.
 
-    Both texts are passed as they were given, and math-verify reads them with its own parser.
+    Unlike `proof`, this function takes the texts as they were given, not as `tidy` rewrites them. The result is None if
+    math-verify raises an error other than MemoryError.
     """
     return proof(
         gold, answer, lambda text: parse_alone(f"\\boxed{{{text}}}", parsing_timeout=None)

@@ -41,7 +41,7 @@ class Form:
     | percent    |                                       | the number before the percent sign                |
     | quantity   | its unit                              | the value before or after the unit                |
     | based      | base and digits: "8:52"               |                                                   |
-    | value      | its values for fixed letters          |                                                   |
+    | value      | its values (see below)                |                                                   |
     | word       | the letters, in lower case            |                                                   |
     | choice     | the letter of an option               | its text                                          |
     | time       | "17:00"                               |                                                   |
@@ -82,15 +82,15 @@ class Form:
 
         Args:
             guesses: what was guessed while reading the text, such as that letters in a row are a product.
-            others: forms that the same text may have been meant as.
+            others: other meanings that the text may have.
         """
         guesses, others = self.guesses.union(guesses), (*self.others, *others)
         return replace(self, guesses=guesses, others=others) if guesses or others else self
 
     def is_told_from(self, other: Form) -> bool:
-        """Return whether two forms that differ certainly mean different things.
+        """Return whether two different forms certainly have different meanings.
 
-        The result is True if neither form rests on a guess made while reading. Guesses about the values of letters do
+        The result is False if one of them rests on a guess made while reading. Guesses about the values of letters do
         not count if one of the forms consists of numbers alone, because a form with letters is no plain number.
 
         This function does not check whether the forms differ.
@@ -196,7 +196,7 @@ def short(label: str) -> str:
 
 
 def number(value: Fraction) -> Form:
-    """Return an exact number as a `Form`, that is a parsed answer."""
+    """Return the form (a parsed answer) of an exact number."""
     p, q = value.numerator, value.denominator
     # A huge number is written in hexadecimal, because decimal digits take quadratic time.
     if p.bit_length() + q.bit_length() > 2000:
@@ -217,7 +217,7 @@ def exact(form: Form) -> Fraction:
 def approximate(form: Form) -> Fraction | None:
     """Return the real number that a form (a parsed answer) stands for, to about 40 digits.
 
-    For any other form, such as a percentage or an expression with letters, return None.
+    If the form stands for none, as a percentage or an expression with letters, return None.
     """
     if form.kind == "number":
         return exact(form)
@@ -274,9 +274,9 @@ class Vote(NamedTuple):
     def stored(
         cls, majority: Key | None, answer: str | None, count: int, rollouts: int
     ) -> Vote:
-        """Build a vote from the part of it that a run stores.
+        """Build a vote from what a run stores about it, which is only the majority class.
 
-        Classes other than the majority are not stored, so only the majority's rollouts count as answered.
+        The other classes are unknown, so `Vote.answered` and `Vote.counts` leave them out.
 
         Args:
             majority: key of the majority class, or None without a majority.

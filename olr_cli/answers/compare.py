@@ -23,7 +23,7 @@ _INDEXED_NAME = re.compile(r"(.*?)(\((?!\\?[a-z]+\)).+\)|_.+|(?<=angle).+|[A-Z]{
 def may_match(gold: Form, answer: Form) -> bool:
     """Return whether two forms (parsed answers) that do not match may still mean the same.
 
-    If they may, the answer is not proved wrong. They may in these cases:
+    If the result is True, the answer is not proved wrong. These are the cases:
 
     1. One form rests on a guess made while reading, or has another reading that matches.
     2. One form abbreviates the weekday or month in the other form.
@@ -95,8 +95,8 @@ def is_near(gold: Form, answer: Form, tolerance: Fraction) -> bool:
 def _drop_names(form: Form) -> Form:
     """Return the value of a form (a parsed answer), without names.
 
-    An assignment becomes its value, an equation its last side, and a system, such as `x = 1, y = 2`, the set of its
-    solutions. Any other form is returned as it is.
+    An assignment becomes its value. An equation becomes its last side. A system, such as `x = 1, y = 2`, becomes the
+    set of its solutions. Any other form is returned as it is.
     """
     if form.kind == "system":
         return Form("set", parts=tuple(_solutions(form)))
@@ -149,14 +149,14 @@ def compare(gold: Form, answer: Form) -> bool | None:
 
 
 def _compare_quantities(gold: Form, answer: Form) -> bool | None:
-    """Return whether a gold and an answer match if one or both of them have a unit. None means undecided.
+    """Return whether a gold and an answer match. At least one of them has a unit. None means undecided.
 
     If the units are the same, if only one side has a unit, or if both count things such as apples, the values are
-    compared. Otherwise there are two cases, because units are not converted:
+    compared. Other units are not converted:
 
-    1. The values differ, as in `500 g` and `0.5 kg`: the result is None.
-    2. The values are equal, as in `5 m` and `5 s`: the result is False. It is None if the units may be the same, as `J`
-       and `N m` are.
+    1. If the values differ, as in `500 g` and `0.5 kg`, the result is None.
+    2. If the values are equal, as in `5 m` and `5 s`, the result is False. But if the units may be the same, as `J` and
+       `N m` are, it is None.
     """
     gold_value, answer_value = _drop_unit(gold), _drop_unit(answer)
     if _have_compatible_units(gold, answer):
@@ -206,13 +206,10 @@ def _make_comparable(gold: Form, answer: Form) -> tuple[Form, Form]:
     """Return a gold and an answer without names and option letters that would keep them from being compared.
 
     - A choice with a text, such as `(B) 7`, becomes its text, 7, unless the letters can be compared.
-    - If one is an assignment and the other one is neither an assignment nor an equation, the assignment becomes its
-      value: 5 for `x = 5`.
-    - If one is an assignment and the other one an equation, the assignment becomes the equation that it holds. If it
-      holds none, it becomes its value.
-    - If only one is an equation and it just states its value, as `m + n = 5` does, it becomes the value.
-    - If both are assignments, both become their values. But if their names denote different values, as `f(2)` and
-      `f(3)` do, the answer becomes an equation, which does not match.
+    - Beside an equation, an assignment becomes the equation that it holds, or its value if it holds none.
+    - Beside anything else, an assignment becomes its value: 5 for `x = 5`. But if both are assignments whose names
+      denote different values, as `f(2)` and `f(3)` do, the answer becomes an equation, which does not match.
+    - Beside anything but an equation, an equation that just states its value, as `m + n = 5` does, becomes the value.
     """
     gold, answer = _drop_option_letters(gold, answer)
     match gold.kind, answer.kind:
@@ -313,7 +310,7 @@ _DERIVED_UNIT = re.compile(r"(?:^|.*[a-z])(?:N|J|W|Pa|V|C|F|H|T|Wb|ohm|Hz|M|L|Bq
 
 
 def _may_be_one_unit(one: str, other: str) -> bool:
-    """Return whether one unit may be another spelling of the other unit, as `N m` is of `J`.
+    """Return whether two units may be the same unit in different spellings, as `N m` and `J` are.
 
     The result is True if one of the texts is a product or power of units and the other is a derived unit. Their
     dimensions are not checked: `N m` and `W` give True as well.
@@ -413,8 +410,8 @@ def _compare_by_name(gold: Form, answer: Form) -> bool | None:
     """Return whether the values of two systems, or of a system and a tuple, match. None means undecided.
 
     A system is a list of named values, such as `b = 2, a = 1`. If both sides have the same names, values are paired by
-    name, otherwise by position. If they match only after a system is sorted by name, the result is None: `b = 2, a = 1`
-    may be meant by (1, 2).
+    name, otherwise by position. If the values match only in the alphabetical order of the names, the result is None, as
+    for `b = 2, a = 1` and (1, 2).
     """
     answer_by_name = {part.label: part for part in answer.parts}
     if answer_by_name.keys() == {part.label for part in gold.parts}:
@@ -450,7 +447,8 @@ def _solutions(system: Form) -> list[Form]:
 def _compare_ordered(gold: Sequence[Form], answer: Sequence[Form]) -> bool | None:
     """Return whether two lists of parsed answers match entry by entry.
 
-    If the lengths differ or one entry is wrong, the result is False. Otherwise it is None if one entry is undecided.
+    The result is False if the lengths differ or an entry is wrong. Otherwise it is None if an entry is undecided, and
+    True if all match.
     """
     if len(gold) != len(answer):
         return False
@@ -466,12 +464,13 @@ def _compare_ordered(gold: Sequence[Form], answer: Sequence[Form]) -> bool | Non
 def _compare_unordered(gold: Sequence[Form], answer: Sequence[Form]) -> bool | None:
     """Return whether two lists of parsed answers match in some order. None means undecided.
 
-    Each element needs its own partner in the other list. The first of these cases that holds gives the result:
+    Each element needs its own partner in the other list. The first of these cases that holds gives the result; if none
+    holds, the lists match.
 
     1. The lengths differ: False.
     2. More than 50 elements have no equal partner: None, because comparing all pairs would take too long.
-    3. An element matches no element of the other list: False.
-    4. Whether an element matches is undecided: None.
+    3. An element certainly has no partner: False.
+    4. An element may or may not have a partner: None.
     """
     if len(gold) != len(answer):
         return False

@@ -41,9 +41,9 @@ def boxed(response: str) -> str | None:
     r"""Return the content of the last complete ``\boxed{...}``, or None if there is none or it is blank.
 
     A box is complete if its brace is closed. The last box is the one that begins last. A number outside a box never
-    counts, and adjacent boxes are not joined to a set. In both points, this differs from the original code of the
-    reproduced paper. The time is linear in the length of the response.
+    counts, and adjacent boxes are not joined to a set. The time is linear in the length of the response.
     """
+    # The original code of the reproduced paper also takes a number outside a box, and joins adjacent boxes to a set.
     start = response.rfind("\\boxed")
     # Most boxes hold a number or a fraction. One pattern reads them without counting braces.
     if simple := _SIMPLE_BOX.match(response, start):
@@ -101,10 +101,10 @@ def tagged(response: str, tag: str) -> str | None:
 
 
 def after(response: str, marker: str) -> str | None:
-    r"""Return the first line of text after the last `marker`, or None if no text follows or there is no marker.
+    r"""Return the rest of the line after the last `marker`, or the next line with text if the rest is blank.
 
-    Usually it is the rest of the marker's own line. GSM8K's marker is ``####``. If the line has a box, ``\boxed{...}``,
-    return the content of the last box instead.
+    Without a marker, or without text after it, return None. If the line has a box, ``\boxed{...}``, return the content
+    of the last box instead. GSM8K's marker is ``####``.
     """
     _, found_marker, rest = response.rpartition(marker)
     line = rest.strip().partition("\n")[0]
@@ -209,7 +209,7 @@ def choice(response: str) -> str | None:
 
     The first of these sources that names an option decides:
 
-    1. The last box, as in ``\boxed{(B)}``. If it names no option, only the text after the box is read.
+    1. The last box, as in ``\boxed{(B)}``. If it names no option, the other sources are looked for only after the box.
     2. The last statement of a choice, such as "the answer is B" or "C is correct".
     3. The last line of a response without a box, if the line names one option, as ``(B)`` and ``B. Planets`` do.
     4. The last mention of an option, such as "option B". Mentions such as "option B is wrong" do not count.
@@ -250,7 +250,7 @@ def last_answer(response: str) -> str | None:
 
     1. The content of the last box.
     2. The content of the last ``<answer>…</answer>``, or the answer marked inside this content.
-    3. The line after the last ``####``, unless it is a heading.
+    3. The rest of the line after the last ``####``, as `after_hashes` returns it.
     4. The answer marked below a heading "Final Answer", or the first line below it.
     5. Bold text, ``**x**``, at the end. If an "answer is" is inside it, only the text after these words.
     6. The rest of the sentence after the last "Answer:" or "answer is".
@@ -277,9 +277,10 @@ def last_answer(response: str) -> str | None:
 
 
 def after_hashes(text: str, blank: str | None = None) -> str | None:
-    """Return the line after the last ``####``, or None if there is no such line or it is a heading.
+    """Return the rest of the line after the last ``####``, or the next line with text if the rest is blank.
 
-    A line counts as a heading if it has letters and more text below it.
+    If there is no such line, or if it is a heading, return None. A line that has letters counts as a heading if more
+    text follows below it.
 
     Args:
         text: a response or a solution.
@@ -376,7 +377,7 @@ def option_letter(answer: str, options: int, *, numbered: bool = False) -> str |
 
 
 def _plain(answer: str) -> str:
-    """Strip LaTeX styles, a final full stop, and "Answer:" or the like from an answer's first 1,000 characters."""
+    """Return an answer's first 1,000 characters without LaTeX styles, a final full stop, and "Answer:" or the like."""
     text, style_count = unicodedata.normalize("NFKC", answer[:_LONGEST_READ]), 1
     # Styles may be nested, and one pass removes only the inner ones.
     while style_count:
@@ -447,7 +448,7 @@ def find_extractor(extractor: str) -> Extractor:
     |---|---|
     | a name in `EXTRACTORS`, such as ``boxed`` | what the built-in extractor of this name returns |
     | ``regex:PATTERN`` | the first group of the last match, or the whole match if the pattern has no group |
-    | ``after:TEXT`` | the rest of the line after the last TEXT |
+    | ``after:TEXT`` | the rest of the line after the last TEXT, as `after` returns it |
     | ``tag:NAME`` | the content of the last ``<NAME>…</NAME>`` |
     | ``package.module:function`` | what this function, which the user provides, returns |
 
@@ -484,11 +485,11 @@ def find_extractor(extractor: str) -> Extractor:
 
 
 def reading_more(responses: Sequence[str]) -> str | None:
-    """Suggest an extractor by a sentence, such as "The extractor choice reads 9 of 10 responses."
+    """Return a sentence that suggests an extractor, such as "The extractor choice reads 9 of 10 responses.", or None.
 
-    An extractor reads a response if it finds an answer. The suggested one reads more than half of the responses. If
-    several do, it is the first of ``boxed``, ``after:####``, ``tag:answer``, ``choice``, ``last_answer`` and
-    ``last_number``, because the later ones find an answer in nearly every text. If none does, return None.
+    The suggested extractor is the first of ``boxed``, ``after:####``, ``tag:answer``, ``choice``, ``last_answer`` and
+    ``last_number`` that finds an answer in more than half of the responses. The later ones find an answer in nearly
+    every text. If there is no such extractor, return None.
 
     Args:
         responses: texts in which the present extractor found no or few answers.

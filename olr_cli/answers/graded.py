@@ -25,8 +25,8 @@ SENTINEL = "__NoCorrectAnswer__"
 def read_answer(response: str, extractor: str, prompt: str = "") -> str | None:
     """Return the answer that a response claims, or None if it claims none.
 
-    A response that claims the text `SENTINEL` gets None, too: noise may use this text as a label, and writing it must
-    not be rewarded.
+    Noise may replace a label by the text `SENTINEL`. A response that claims this text gets None, too, so it is never
+    rewarded.
 
     Args:
         response: the text of a rollout.

@@ -44,9 +44,9 @@ class Judge(AbstractContextManager["Judge"]):
     """A judge that returns the classes of answers, and verdicts about pairs of a gold and an answer.
 
     Classes and verdicts depend on the texts alone, not on other answers or earlier calls. An answer or pair that takes
-    too much work is given up and counts as undecided. It is also written to the `ledger`, and a judge that is given
-    this ledger later, in a resumed run or a replay, gives up the same answers and pairs. Worker processes start when
-    they are first needed. Threads may share a judge.
+    too much work is given up, counts as undecided, and is written to the `ledger`. A later judge with the same ledger,
+    in a resumed run or a replay, gives up the same answers and pairs. Worker processes start when they are first
+    needed. Threads may share a judge.
 
     Args:
         time_limit: approximate processor seconds for reading one answer or verifying one pair (see `WorkerPool`).
@@ -130,9 +130,7 @@ class Judge(AbstractContextManager["Judge"]):
         True and False are proved. None says that neither could be proved: such an answer does not count as right, and
         noise does not use it as a wrong label.
 
-        Args:
-            pairs: pairs of a gold and an answer.
-            tolerance: relative tolerance for numbers, unless both are integers; by default the judge's.
+        `tolerance` is relative, and counts for numbers unless both are integers. By default, it is the judge's.
         """
         tolerance = self._tolerance if tolerance is None else tolerance
         return self._verdicts("matches", pairs, str(tolerance) if tolerance else "")
@@ -295,7 +293,7 @@ def _task(kind: str, gold: str, in_percent: bool, answer: str, tolerance: str = 
 
 
 def _texts(task: Task) -> list[Task]:
-    """Return one task for each text of a given task: to read this text alone.
+    """Return, for each text of a task, the task of reading this text alone.
 
     A task about a gold and an answer gives two. They are run first, because a single text may already take too much
     work.
@@ -306,7 +304,7 @@ def _texts(task: Task) -> list[Task]:
 def _undecided(task: Task) -> Key | None:
     """Return the result of a task that was given up.
 
-    For a pair the result is None. For an answer it is the key of the class of unreadable answers with the same text.
+    For a pair, the result is None. For an answer, it is the key that the answer would get if it could not be read.
     """
     return unread(normal_text(tidy(task[1]))).key if task[0] == "key" else None
 

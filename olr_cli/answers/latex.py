@@ -66,8 +66,9 @@ _PLAIN_DECIMAL = re.compile(r"\d*\.\d+", re.ASCII)
 class _Prediction(ParserATNSimulator):  # type: ignore[misc]
     """A predictor for ANTLR's parser that is faster than ANTLR's own.
 
-    A predictor chooses between the alternatives of a grammar's rule. The fast mode (SLL) ignores the rules from which
-    this rule was reached. Only the rule `atom_expr` needs them, so its decisions use the slower mode (LL).
+    A predictor chooses between the alternatives of a grammar's rule. The fast mode (SLL) ignores through which other
+    rules the parser came to this rule. Only decisions in the rule `atom_expr` depend on them, and use the slower mode
+    (LL).
     """
 
     def adaptivePredict(self, input: Any, decision: int, outerContext: Any) -> int:

@@ -67,16 +67,15 @@ def decide(
 ) -> Key | bool | str | None:
     """Carry out one task of the judge.
 
-    | kind      | texts                                           | result                                   |
-    |-----------|-------------------------------------------------|------------------------------------------|
-    | key       | answer                                          | the key of the answer's class            |
-    | matches   | gold, answer, then the tolerance, then whether  | whether the answer is right; None if     |
-    |           | the question asks for a percentage              | undecided                                |
-    | may match | gold, answer                                    | whether some grader may call it right    |
-    | reason    | gold, answer                                    | why there is no verdict (see `reason`)   |
+    | kind      | `text` | `answer`  | result                                         |
+    |-----------|--------|-----------|------------------------------------------------|
+    | key       | answer |           | the key of the answer's class                  |
+    | matches   | gold   | answer    | whether the answer is right; None if undecided |
+    | may match | gold   | answer    | whether some grader may call it right          |
+    | reason    | gold   | answer    | why there is no verdict (see `reason`)         |
 
-    An empty `tolerance` means that there is none. For a question that asks for a percentage, `in_percent` is any text
-    that is not empty.
+    Only "matches" uses `tolerance` and `in_percent`. An empty `tolerance` means that there is none. For a question that
+    asks for a percentage, `in_percent` is any text that is not empty.
 
     Three functions do what needs computer algebra: `leaf` reads expressions, `proof` compares texts as `tidy` rewrites
     them, and `math_verify_proof` compares the texts as given. Workers pass all three. The defaults read and prove
@@ -227,9 +226,10 @@ _ONLY_NUMBERS = re.compile(
 
 
 def _sides(answer: str, leaf: Leaf) -> list[str]:
-    r"""Return the sides of a true equation of numbers, exact or rounded, such as `\frac13 \approx 0.333`.
+    r"""Return the sides of a true equation of numbers, such as `0.5` and `\frac12` of `0.5 = \frac12`.
 
-    For any other text the list is empty. The function `leaf` reads the sides.
+    An equation that is true up to rounding counts, too: `\frac13 \approx 0.333`. For any other text the list is empty.
+    The function `leaf` reads the sides.
     """
     text = tidy(_APPROXIMATELY.sub("=", answer))
     sides = [side.strip() for side in text.split("=")]
@@ -284,8 +284,7 @@ _JOINT = re.compile(rf"(?<![a-zA-Z])({'|'.join(_JOINTS)})(?![a-zA-Z])")
 def _has_other_case(gold: _Side, answer: _Side) -> bool:
     """Return whether a letter of the gold appears in the answer only in the other case: `m` for `M`.
 
-    In words, case matters only if the word is a code such as `Co`. Numbers with their units, and letters of options,
-    never count.
+    Case does not matter in numbers with a unit, in letters of options, or in words, unless they are codes such as `Co`.
     """
     if len(word(gold.text) or "") > 1:
         return _is_code_in_other_case(gold.text, answer.text)

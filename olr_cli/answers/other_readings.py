@@ -138,9 +138,9 @@ def _products_and_units(gold: str, answer: str) -> Iterator[tuple[str, str]]:
 
 
 def _points(gold: str, answer: str) -> Iterator[tuple[str, str]]:
-    """Yield pairs (gold, answer) in which a text that is a named point, `P(1, 2)`, becomes its coordinates, (1, 2).
+    """Yield pairs (gold, answer) in which a named point, such as `P(1, 2)`, becomes its coordinates, `(1, 2)`.
 
-    One pair changes the answer, another one the gold.
+    If both texts are named points, one pair changes the answer, and another one the gold.
     """
     if match := _NAMED_POINT.fullmatch(answer):
         yield gold, match[1]
@@ -152,8 +152,7 @@ def _commas_and_bases(gold: str, answer: str) -> Iterator[tuple[str, str]]:
     """Yield pairs (gold, answer) in which one text is rewritten.
 
     In the first pairs, decimal commas of the answer or of the gold become points: 0.5 for `0,5`. In the last pair, the
-    gold loses its number base: 52 for `52_8`. A pair is yielded only if the texts suggest this reading. For example,
-    the commas of an answer may be decimal commas if the gold has a decimal point.
+    gold loses its number base: 52 for `52_8`. Each pair is yielded only if the two texts suggest this reading.
     """
     # `0,5` is right for 0.5. If the gold has commas too, only semicolons in the answer tell numbers apart.
     if "." in gold and (";" in answer or "," not in gold):
@@ -225,7 +224,7 @@ def _as_intervals(text: str) -> str:
 
 
 def _union(alternatives: Iterable[str]) -> str | None:
-    r"""Return the union of the intervals that alternative conditions on one letter allow.
+    r"""Return the values of a letter that meet at least one of several conditions, as a union of intervals.
 
     `x < 0` and `x > 1` give `(-\infty,0) \cup (1,\infty)`. A condition may also be an interval, such as `(0,1)`. If the
     conditions are about different letters, or `_as_interval` finds no values for one of them, return None.
@@ -360,12 +359,8 @@ def _rename_letters(
 ) -> Iterator[tuple[str, str]]:
     """Yield the pair (gold, answer) with letters of the answer renamed as in the gold.
 
-    If `pattern` finds different numbers of letters in the two texts, or the same letters, nothing is yielded.
-
-    Args:
-        gold: the gold as `tidy` rewrites it.
-        answer: the answer as `tidy` rewrites it.
-        pattern: finds the letters to rename: a function's arguments, or a line's parameter.
+    `pattern` finds the letters to rename, such as a function's arguments or a line's parameter. Nothing is yielded if
+    it finds no letters, the same letters in both texts, or more letters in one text than in the other.
     """
     gold_letters, answer_letters = (
         re.findall(r"[a-z]", " ".join(filter(None, match.groups())))
@@ -392,15 +387,9 @@ def _rename_as_in_gold(
 
     1. Both are arguments of a function: `f(t) = 2t` for `f(x) = 2x`.
     2. Both are free integers: `n\pi` for `k\pi`.
-    3. One of them is in `declared`.
+    3. One of them is in `declared`, the letters of declarations such as `k \in \mathbb{Z}` in the gold or the answer.
 
-    Otherwise nothing is yielded. Left sides such as `f(x) =` and declarations such as `k \in \mathbb{Z}` are dropped
-    from the yielded texts.
-
-    Args:
-        gold: the gold as `tidy` rewrites it.
-        answer: the answer as `tidy` rewrites it.
-        declared: letters that one of the texts declares as any integer or the like.
+    Otherwise nothing is yielded. Left sides such as `f(x) =` and declarations are dropped from the yielded texts.
     """
     definitions = (
         _FUNCTION_DEFINITION.fullmatch(gold),
@@ -534,9 +523,9 @@ def _constants(gold: str, answer: str) -> Iterator[tuple[str, str]]:
 
     Nothing is yielded unless both texts have a variable (t, x, y or u): without one, `C` is no constant of integration.
 
-    1. The first pair is without constants of integration, if a text has one: `x^2` for `x^2 + C`.
-    2. If both texts have one free constant, or both have two, the answer's constants get the names in the gold, in
-       every order.
+    1. If a text has a constant of integration, the first pair is without such constants: `x^2` for `x^2 + C`.
+    2. If both texts have one free constant, or both have two, the answer's constants are renamed as in the gold. With
+       two, there is a pair for each order.
     """
     if not (_FUNCTION_VARIABLE.search(gold) and _FUNCTION_VARIABLE.search(answer)):
         return

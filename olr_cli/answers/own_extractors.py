@@ -60,12 +60,11 @@ def _compiled(pattern: str) -> Any:
 def last_match(pattern: str) -> Extractor:
     """Return an extractor for the last match of a pattern of RE2.
 
-    The answer is the first group that took part in the match, or the whole match if the pattern has no group. Without a
-    match, or if the answer is blank, the extractor returns None.
+    The answer is the first group that matched, or the whole match if the pattern has no group. Without a match, or if
+    the answer is blank, the extractor returns None.
 
-    A pattern may match so often that searching takes too long. If the searches of a response scan more than 2^30
-    characters in total, only its last 32,768 characters are searched. There is no limit in seconds, because the answer
-    would then depend on the machine.
+    If a pattern matches so often that the searches of a response scan more than 2^30 characters in total, only the last
+    32,768 characters of the response are searched.
 
     Raises:
         UserError: RE2 cannot read the pattern.
@@ -78,6 +77,7 @@ def last_match(pattern: str) -> Extractor:
         for start in (0, max(0, len(text) - _TAIL)):
             last, searched = None, 0
             for last in compiled.finditer(text, start):
+                # Counted in characters, not in seconds: the answer must not depend on the machine.
                 searched += len(text) - last.start()
                 if searched > _MOST_SEARCHED:
                     break

@@ -52,7 +52,7 @@ GAVE_UP: Final = object()
 
 
 class Server:
-    """A server process that imports and warms up the parser once, and then forks a worker process for each request."""
+    """Handle of a server process, which warms up the parser once, and then forks a worker process for each request."""
 
     program = """\
 import sys
@@ -112,7 +112,7 @@ worker.main()
         return _Worker(parent_socket, int(process_id))
 
     def close(self, *, is_mine: bool) -> None:
-        """Close the connection to the server, and end its process if this process started it.
+        """Close the connection to the server, and end the server if this process started it.
 
         Args:
             is_mine: whether this process started the server. After a fork, the server belongs to the parent.
@@ -218,11 +218,11 @@ class WorkerPool:
         weakref.finalize(self, _end_all, self._owner, self._workers, self._servers)
 
     def run(self, tasks: Sequence[Sequence[str]]) -> list[Any]:
-        """Return the result of each task, in order, or `GAVE_UP` for a task that took too much work.
+        """Return the result of each task, in order. It is `GAVE_UP` if a task took too much work or ended its worker.
 
-        A task first runs in a worker that other tasks use, too. If it takes more than a sixteenth of the time limit
-        there, it is run again in a process of its own, and its calls of Python functions are counted. If there are too
-        many, the task is given up. Whether it is given up therefore depends on the task alone.
+        A task first runs in a worker that also runs other tasks. If it takes more than a sixteenth of the time limit
+        there, it runs again in a process of its own, where its calls of Python functions are counted. If they exceed
+        the limit, the task is given up. Whether this happens depends on the task alone.
 
         Args:
             tasks: arguments of `matching.decide` for each task.

@@ -330,7 +330,7 @@ def _read_elements(text: str, elements: Sequence[str], forms: Sequence[Form]) ->
     or a system of named values.
 
     Args:
-        text: the whole list, in which the words between the elements are looked up.
+        text: the whole list, including the words between the elements.
         elements: the texts of the elements.
         forms: the meanings of the elements.
     """
@@ -395,10 +395,10 @@ def _read_list(forms: Sequence[Form]) -> Form:
 
 
 def _names(forms: Sequence[Form]) -> set[str]:
-    """Return the names of the assignments and the units of the quantities in a list of parsed answers.
+    """Return the labels that show whether a list of parsed answers is a system, such as `p = 5, q = 2`.
 
-    They show whether the list is a system, such as `p = 5, q = 2`. If some quantities count things, as `3 apples` does,
-    only the things counted are returned.
+    They are the names of the assignments and the units of the quantities. If some quantities count things, as in
+    `3 apples, 2 pears`, they are only the things counted.
     """
     counted_things = [
         form for form in forms if form.kind == "quantity" and form.label.startswith(COUNTED)
@@ -498,7 +498,7 @@ _EQUAL_OPTIONS = re.compile(
 
 
 def _have_two_values(sides: Sequence[str], leaf: Leaf) -> bool:
-    """Return whether two sides of an equation are different numbers, neither of which is the other one rounded.
+    """Return whether two sides of an equation are numbers that differ by more than rounding can explain.
 
     The function `leaf` reads the sides that are expressions.
     """

@@ -48,7 +48,7 @@ def check_size(node: Any, indices: Mapping[Any, float] = MappingProxyType({})) -
 
     Args:
         node: the expression.
-        indices: index of each sum or product around the expression -> the largest value of this index.
+        indices: index variable of each sum or product around the expression -> largest value of this variable.
 
     Raises:
         TooLarge: a part of the expression may have more than 100,000 digits.
@@ -77,8 +77,8 @@ def check_size(node: Any, indices: Mapping[Any, float] = MappingProxyType({})) -
 def _of_atom(node: Any, indices: Mapping[Any, float]) -> _Size:
     """Return bounds for the bits of a number, a symbol or a constant, and its rough value.
 
-    `indices` maps the index of each sum or product around the atom to its largest value. An atom that is such an index
-    counts as that value.
+    `indices` maps the index variable of each sum or product around the atom to its largest value. An atom that is such
+    a variable counts as that value.
 
     Raises:
         TooLarge: a decimal may have more than 100,000 digits.
@@ -143,11 +143,11 @@ def _of_operation(node: Any, parts: list[_Size]) -> _Size:
 def _of_function(node: Any, size: _Size, values: Sequence[complex]) -> _Size:
     """Return bounds for the bits of a function's value, and its rough value.
 
-    The bounds are those in `size`. If Python's `cmath` has the function, the rough value is computed; otherwise it is
-    the one in `size`. An exponential function is treated as a power of e instead.
+    The bounds are those in `size`. The rough value is computed if Python's `cmath` has the function, and otherwise
+    taken from `size`. An exponential function is treated as a power of e instead.
 
     Args:
-        node: the function applied to its arguments. It may also be an object such as a vector.
+        node: the function applied to its arguments, or another object with arguments, such as a vector.
         size: the size of the largest argument; for a binomial, the size of its value.
         values: rough values of the arguments.
 
@@ -188,8 +188,8 @@ def _of_power(base: _Size, exponent: _Size) -> _Size:
 def _of_sum_or_integral(node: Any, indices: Mapping[Any, float]) -> _Size:
     """Return bounds for the bits of the value of a sum, product or integral, and its rough value.
 
-    Each term of a sum or product counts as at least one bit. `indices` maps the index of each sum or product around the
-    node to its largest value.
+    Each term of a sum or product counts as at least one bit. `indices` maps the index variable of each sum or product
+    around the node to its largest value.
 
     Raises:
         TooLarge: a part of the expression may have more than 100,000 digits.
@@ -214,7 +214,7 @@ def _of_sum_or_integral(node: Any, indices: Mapping[Any, float]) -> _Size:
 
 
 def _value(function: Any, *values: Any) -> complex:
-    """Return a function's value, given rough values of its arguments. In these, every symbol counts as 0.5.
+    """Return a function's value for rough values of its arguments, which were computed with 0.5 for every symbol.
 
     If the value overflows, return infinity. If the function is undefined for these arguments, return 1: it may be
     defined for other values of the symbols.

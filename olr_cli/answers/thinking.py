@@ -53,7 +53,7 @@ def _last_mark(response: str) -> re.Match[str] | None:
 
 
 def is_thinking(response: str) -> bool | None:
-    """Return whether a response ends inside its thinking, or None if it has no mark of thinking."""
+    """Return whether a response ends inside its thinking, or None without a mark such as `<think>` or `</think>`."""
     last = _last_mark(response)
     return None if last is None else last[0] in THOUGHT_MARKS
 
@@ -61,7 +61,7 @@ def is_thinking(response: str) -> bool | None:
 def after_thinking(response: str) -> str | None:
     """Return the text of a response after its thinking, or None if the response ends inside it.
 
-    A response without a mark of thinking is returned as it is.
+    A response without a mark of thinking, such as `</think>`, is returned as it is.
     """
     last = _last_mark(response)
     if last is None:
@@ -91,8 +91,8 @@ def with_opened(prompt: str, response: str) -> str:
 class ResponseTexts:
     """A decoder that turns the token ids of responses into the texts that are graded and stored.
 
-    It leaves out special tokens, except those of marks of thinking, such as `<think>`. Without these marks, a thought
-    that was cut off would look like an answer.
+    It leaves out special tokens, except those that form marks of thinking, such as `<think>`. Without these marks, a
+    thought that was cut off would look like an answer.
     """
 
     def __init__(self, tokenizer: Any) -> None:

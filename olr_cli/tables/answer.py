@@ -90,8 +90,8 @@ class Answer:
         """Return the JSON object to print: the keys of `result`, and ``schema``, ``notes``, ``written`` and ``next``.
 
         ``schema`` is the version of the output format. ``notes`` has sentences, ``written`` the paths of the files
-        written, and ``next`` commands to run next. If one of these three is empty, its key is left out. If `result` has
-        a key with one of the four names, its value is kept.
+        written, and ``next`` commands to run next. If one of these three is empty, its key is left out. If `result`
+        itself has one of the four keys, its value in `result` is kept.
         """
         rest = {
             "notes": self.notes,

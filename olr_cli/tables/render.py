@@ -73,8 +73,9 @@ def terminal(table: Table) -> RenderableType:
 def _terminal_block(block: Block) -> Iterable[RenderableType]:
     """Yield a block as tables and texts for rich, in the order in which they are printed.
 
-    A block is a part of a table with its own columns. Its column headings are a table without rows. Each title or note
-    among its rows is a text, because a cell of rich cannot span columns. The rows between two such texts are a table.
+    A block is a part of a table with its own columns. The column headings come first, as a table without rows. Each
+    title or note among the rows becomes a text, because a cell of rich cannot span columns. The rows between two such
+    texts become a table.
     """
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -126,10 +127,10 @@ def _terminal_block(block: Block) -> Iterable[RenderableType]:
 def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
     """Return the width of each column in characters.
 
-    Each column but the first is as wide as its longest text or heading. The first column, with the names of the rows,
-    gets no more than its longest name needs:
+    Each column is as wide as its longest text or heading. If the table would then be wider than 80 characters, the
+    first column, with the names of the rows, is narrowed:
 
-    1. If at least `_SHORTEST_NAME` of 80 characters remain for it, it gets at most those.
+    1. If at least `_SHORTEST_NAME` characters are left for it, it gets these.
     2. Otherwise it gets at most `_LONGEST_NAME`, and the table is wider than 80 characters.
 
     Names that are too long are wrapped later.
