@@ -130,8 +130,8 @@ class RolloutSampler:
     ) -> None:
         """Open the model and, unless a server holds it, check that every prompt leaves room for a response.
 
-        `options` choose the backend; None for the default. If olr loads the model, the recipe replaces two of the
-        options: the device, and whether the model's code may run.
+        `options` choose the backend; None for the default. If olr loads the model, some options are replaced: the
+        recipe sets the device and whether the model's code may run, and every sample has its own seed.
         """
         if not data.train.prompts:
             raise UserError(f"{data.train.source} has no prompts", "name other data")

@@ -56,9 +56,9 @@ def truncated(pi_BV: Tensor, sampling: Sampling) -> Tensor:
     """Return the probabilities, with 0 for every token that min_p, top_k or top_p excludes.
 
     The results of a row may add up to less than 1. The limits apply in the order min_p, top_k, top_p, as in vLLM, and
-    each sees only the tokens that are left by then. The most likely token always stays. If several tokens are as likely
-    as the k-th most likely one, `top_k` keeps all of them. `top_p` is nucleus sampling (Holtzman et al. 2020,
-    arXiv:1904.09751); for `min_p` see Nguyen et al. 2024, arXiv:2407.01082.
+    each sees only the tokens that the limits before it have kept. The most likely token always stays. If several tokens
+    are as likely as the k-th most likely one, `top_k` keeps all of them. `top_p` is nucleus sampling (Holtzman et al.
+    2020, arXiv:1904.09751); for `min_p` see Nguyen et al. 2024, arXiv:2407.01082.
     """
     top_p, top_k = sampling.top_p, sampling.top_k
     if sampling.min_p > 0:
