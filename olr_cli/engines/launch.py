@@ -291,8 +291,7 @@ def _rolled_back(
 ) -> int:
     """Check that a run can continue, and remove what it stored after the step from which it continues.
 
-    Return this step, or 0 if the run starts again from the beginning. If hardware or versions have changed, tell the
-    user.
+    Return this step, or 0 for a start from the beginning. If hardware or versions have changed, tell the user.
     """
     check_same_start(writer.path, writer.recipe, data, engine)
     for sentence in other_conditions(writer.path, engine):

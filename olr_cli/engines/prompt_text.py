@@ -26,7 +26,7 @@ _MOST_TEMPLATE_BYTES = 256 * 1024
 class ChatFormat:
     """How chat messages become the text that a model reads: the chat template, values for its variables, and the date.
 
-    A recipe gives it (`of`), or a user's choice of template (`read`). The default is the model's own template.
+    `of` makes it from a recipe, and `read` from a user's choice of template. The default is the model's own template.
     """
 
     template: str | None = None
@@ -262,10 +262,8 @@ _EXAMPLE_ANSWER = "The answer is 4."
 def turn_end(tokenizer: Any, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> int | None:
     """Return the id of the special token with which the chat template closes an assistant's turn.
 
-    Return None if there is no template or no such token.
-
-    Responses have to end at this token even if the tokenizer and the generation config do not list it as an end, as
-    happens with base models. Otherwise the model would go on and write the user's next turn.
+    Return None if there is no template or no such token. Responses have to end at this token too. Otherwise a model
+    that does not list it as an end would go on and write the user's next turn.
     """
     if not has_chat_template(tokenizer, chat):
         return None

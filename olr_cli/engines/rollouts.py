@@ -66,8 +66,8 @@ def rollouts_recipe(
 ) -> Recipe:
     """Build the recipe of a run that only samples.
 
-    Its method is GRPO, which keeps every label as it is given. With a built-in toy, or a checkpoint that was trained
-    from one, sampling uses one thread.
+    Its method is GRPO, which keeps every label as it is given. Sampling uses one thread if the model is a built-in toy
+    or a checkpoint that was trained from one.
 
     Args:
         model: as in `model.path`.

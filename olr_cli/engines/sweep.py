@@ -56,8 +56,8 @@ def train_all(
             this process with an exit status. It must be picklable.
 
     Returns:
-        The exit status. It is 0 if every run is finished, and 130, 143 or 129 if a signal stopped the sweep and its
-        runs. Otherwise it is 1 if a bug ended a run, and 2 if the user can fix every cause.
+        The exit status: 0 if every run is finished, and 128 plus its number if a signal stopped the sweep and its runs.
+        Otherwise it is 1 if a bug ended a run, and 2 if the user can fix every cause.
 
     Raises:
         UserError: a run was begun with another recipe, or several runs at a time would take the same GPUs.

@@ -74,8 +74,8 @@ def in_order(
 ) -> Generator[list[list[Rollout]], None, None]:
     """Yield the rollouts of each batch, a list per request, once this batch and all earlier ones are complete.
 
-    If a rollout of a batch is None (lost), the rest of `stream` is read, which must end with an error. This error
-    reaches the caller. Neither this batch nor a later one is yielded.
+    If a rollout of a batch is None (lost), neither this batch nor a later one is yielded. The rest of `stream` is read
+    and dropped. `stream` must then end with an error, which reaches the caller.
 
     Args:
         batches: the requests of each batch.
@@ -138,8 +138,8 @@ class Backend(AbstractContextManager["Backend"]):
             A rollout is None if a server did not deliver it; the stream then ends with an error.
 
         Raises:
-            UserError: a prompt leaves no room for a response, vLLM's engine fails, or a server does not deliver a
-                rollout.
+            UserError: a prompt leaves no room for a response, vLLM fails, or a server refuses or does not deliver a
+                response.
         """
 
     def requests(

@@ -126,7 +126,7 @@ class _BadReply(Exception):
 class _Permanent(_BadReply):
     """Raised for a reply of status 200 whose error says that another attempt cannot succeed (`_is_permanent`).
 
-    `OpenAIBackend.ask` makes all its attempts nevertheless. If the last one ends in this way, it raises UserError.
+    `OpenAIBackend.ask` makes all its attempts nevertheless, and raises UserError if the last one ends in this way.
     """
 
 

@@ -363,9 +363,8 @@ def _import_vllm() -> Any:
 def _environment() -> Iterator[None]:
     """Run the block with the environment variables that olr sets for vLLM, and restore the environment after it.
 
-    The variables keep the engine in this process. They also limit the log to errors and turn usage statistics off,
-    unless the user has set the variable for this. Variables that vLLM itself sets within the block are removed after
-    it.
+    One variable keeps the engine in this process. Two others limit the log to errors and turn usage statistics off,
+    unless the user has set them. Variables that vLLM itself sets within the block are removed after it.
     """
     before = dict(os.environ)
     # Run the engine in this process. It then schedules in a repeatable order, and its errors are exceptions. In another

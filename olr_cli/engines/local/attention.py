@@ -167,8 +167,7 @@ def attend_folded(
 class PreallocatedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     """A layer of transformers' cache in a buffer with free room, so that appending a token seldom copies earlier ones.
 
-    The buffer doubles when it is full. Appending T single tokens therefore copies about 2 T tokens. Without free room,
-    T² / 2 tokens would be copied. Use the layer only for sampling, because appended tokens have no gradient.
+    The buffer doubles when it is full. Use the layer only for sampling, because appended tokens have no gradient.
     """
 
     def __init__(self, layer: Any, room: int, dtype: torch.dtype) -> None:
@@ -191,6 +190,7 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         """
         start = self.get_seq_length()
         end = start + key_states.shape[-2]
+        # Doubling copies about 2 T tokens for T appended ones. Without free room, T² / 2 would be copied.
         if end > self._places[0].shape[-2]:
             more = min(2 * end, self._capacity) - self._places[0].shape[-2]
             self._places = [pad(place, (0, 0, 0, more)) for place in self._places]

@@ -228,7 +228,7 @@ class _Decoding:
         return written._replace(entropy_B=self.entropy_BT.sum(-1))
 
     def _recorded(self) -> Callable[[], None]:
-        """Record `_step` as a CUDA graph, and return a function that replays the graph, which takes the step.
+        """Record `_step` as a CUDA graph, and return a function that takes the step by replaying the graph.
 
         If `_step` cannot be recorded, return `_step` itself. That is so on a CPU, or if the model waits for the GPU
         within the step, as some models with experts do.

@@ -274,7 +274,7 @@ class Grpo:
         )
 
     def _with_gradient(self, mini_batch: list[int], advantages_PG: Tensor) -> list[int]:
-        """Return the indices of the prompts in a mini-batch whose loss has a gradient.
+        """Return the indices of those prompts of a mini-batch that contribute to the gradient.
 
         With a KL term or a confidence penalty, these are all prompts of the mini-batch. Otherwise they are the prompts
         with a rollout whose advantage is not 0. The other prompts need no forward pass, but their tokens still count
@@ -304,7 +304,7 @@ class Grpo:
     ) -> Tensor:
         """Return the tokens' log-probabilities under the policy that sampled, smoothed if the method smooths labels.
 
-        They are (P, G, T). Call this before the first optimiser step. `mini_batches` has, for each mini-batch, the
+        The shape is (P, G, T). Call this before the first optimiser step. `mini_batches` has, for each mini-batch, the
         indices of its prompts that train.
 
         In float32 the result holds the sampler's values. Otherwise the values are computed here, but only where they

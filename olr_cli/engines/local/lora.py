@@ -149,7 +149,7 @@ class LoraPolicy(Policy):
         Policy.save(merged, folder)
 
     def _require_equal(self, merged: Any) -> None:
-        """Raise UserError if the merged model's log-probabilities for a short text differ by more than rounding."""
+        """Raise UserError if `merged` gives a short text other log-probabilities than this policy, rounding aside."""
         tokens_1T = torch.tensor([ordinary_tokens(self)], device=self.device)
         with torch.inference_mode():
             scores = [

@@ -182,7 +182,7 @@ class Policy:
         return policy
 
     def ending_at(self, stop: Sequence[str]) -> Policy:
-        """Return a copy, with the same model, whose responses also end at those stop texts that are special tokens.
+        """Return a copy with the same model, whose responses also end at each stop text that is a special token.
 
         Other stop texts are ignored here.
         """
@@ -281,7 +281,7 @@ class Policy:
         """Turn gradients off, and autocast on, within the block; enter it once for a whole generation.
 
         In float32 autocast does nothing. In other types, frozen weights, such as those below a LoRA adapter, are marked
-        within the block as if they required a gradient, because autocast keeps the cast copy only of such weights.
+        within the block as if they required a gradient. Otherwise autocast would cast them again at each use.
         """
         # A little faster than `no_grad`. Not for other types: under it autocast would cast a weight again at each use.
         if self.dtype == torch.float32:
@@ -453,7 +453,7 @@ class Policy:
         )
 
     def read_tree(self, tree: PrefixTree, nodes: Sequence[int]) -> Tensor:
-        """Read a whole tree in one pass, and return the logits after each node whose number is in `nodes`, (nodes, V)."""
+        """Read a whole tree in one pass, and return the logits after each node numbered in `nodes`, (nodes, V)."""
         logits_1NV: Tensor = self.model(
             input_ids=torch.tensor([tree.tokens], device=self.device),
             attention_mask=torch.from_numpy(tree.is_visible_NN())[None, None].to(

@@ -33,8 +33,8 @@ They exceed any local window that a configuration does not name, such as the 256
 def counts_tokens(policy: Policy) -> bool:
     """Test with a few passes whether unused positions between the tokens of a prompt leave the logits unchanged.
 
-    Return True if they do. A beginning that several prompts share then needs to be read only once. Return False if the
-    logits change, and for every model with a sliding window, because a window counts unused positions too.
+    Return True if the logits stay the same. A beginning that several prompts share then needs to be read only once.
+    Return False if they change, and for every model with a sliding window, where unused positions count too.
 
     If logits are NaN or infinite, the weights are broken. Return True then, because sampling will raise the error.
 

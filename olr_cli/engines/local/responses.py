@@ -89,10 +89,6 @@ def drawn(pi_DV: Tensor, rows_B: Tensor, uniform_B: Tensor) -> Tensor:
     Within the row, the result is the first token at which the cumulative probability, divided by the sum of the row,
     exceeds the rollout's random number. In a row of NaN, it is the last token.
 
-    In a large vocabulary, first a block of tokens is found and then a token in the block. This saves memory, because
-    cumulative sums over all tokens would take several times the memory of the probabilities. Sums are in float64,
-    because rare tokens would get lost in float32.
-
     Args:
         pi_DV: D rows of probabilities of V tokens. A row need not add up to 1.
         rows_B: for each rollout, the index of the row of `pi_DV` from which its token is drawn.
@@ -102,11 +98,14 @@ def drawn(pi_DV: Tensor, rows_B: Tensor, uniform_B: Tensor) -> Tensor:
         The ids of the tokens, (B,).
     """
     V = pi_DV.shape[-1]
+    # Sums are in float64, because rare tokens would get lost in float32.
     if V <= _BLOCK:
         cumulative_BV = pi_DV.double().cumsum(-1)[rows_B]
         # The product stays below the total even after rounding, so some word or block exceeds it.
         threshold_B1 = uniform_B[:, None] * cumulative_BV[:, -1:]
         return _first_above(cumulative_BV, threshold_B1)[:, 0]
+    # Find a block of tokens first, and then a token in the block: cumulative sums over all tokens would take several
+    # times the memory of the probabilities.
     cumulative_BK = _block_sums(pi_DV).cumsum(-1)[rows_B]
     threshold_B1 = uniform_B[:, None] * cumulative_BK[:, -1:]
     block_B1 = _first_above(cumulative_BK, threshold_B1)
