@@ -470,7 +470,7 @@ class OpenAIBackend(Backend):
         return httpx.AsyncClient(headers=headers, timeout=timeout, limits=limits)
 
     async def _served(self) -> dict[str, Any]:
-        """Check that the server has the model, and return the model's real name, because the given one may be an alias.
+        """Check that the server has the model, and look up its real name, because the given one may be an alias.
 
         Returns:
             A mapping whose only key is ``served_model``, with the real name. It is empty if the server does not give
