@@ -29,7 +29,7 @@ def held_out_metrics(
 
     Args:
         sets: the held-out prompts, by the prefix of their metrics, such as ``eval``.
-        responses: for each prefix, the responses to each prompt of its set; all prompts have equally many.
+        responses: for each prefix, the responses to each prompt of its set, equally many to each.
         judge: decides which answers are right.
         extractor: name of the extractor that reads the answers; None for the default of each prompt's data source.
     """

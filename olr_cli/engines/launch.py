@@ -51,13 +51,13 @@ from olr_cli.supervision import make_supervisor
 def engine_of(
     recipe: Recipe, missing: list[str] | None = None
 ) -> Callable[[Recipe, DataSets], Engine]:
-    """Return the engine that the recipe names, as a class or function to call with the recipe and its data sets.
+    """Return a class or function that makes the recipe's engine from the recipe and its data sets.
 
     Only the packages of that engine are imported.
 
     Args:
         recipe: names the engine.
-        missing: in a dry run, a list to which the OpenRLHF engine adds a sentence for everything that this machine
+        missing: for a dry run, a list to which the OpenRLHF engine adds a sentence for everything that this machine
             lacks. If it is None, the engine raises an error instead.
 
     Raises:
@@ -225,8 +225,8 @@ def launch(
         arm: in a sweep, the name that runs share if they differ only in their seed; empty outside a sweep.
 
     Raises:
-        UserError: the user can fix the cause. If anything has been written, the run directory holds everything up to
-            the last complete step.
+        UserError: the run cannot start or go on, for a reason that the user can fix. If anything has been written, the
+            run directory holds everything up to the last complete step.
         Interrupted: a stop was asked for; everything up to the last complete step is stored.
         EngineFailed: a bug has ended another process of the engine; everything up to the last complete step is stored.
     """
@@ -291,8 +291,7 @@ def _rolled_back(
 ) -> int:
     """Check that a run can continue, and remove what it stored after the step from which it continues.
 
-    Return that step, or 0 if the run starts again from the beginning. Tell the user if hardware or versions have
-    changed.
+    Return this step, or 0 for a start from the beginning. If hardware or versions have changed, tell the user.
     """
     check_same_start(writer.path, writer.recipe, data, engine)
     for sentence in other_conditions(writer.path, engine):

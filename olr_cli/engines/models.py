@@ -87,7 +87,7 @@ _TRUST = "model.trust_remote_code"
 
 @contextmanager
 def loading(model: str | Path) -> Iterator[None]:
-    """Raise UserError if transformers raises an exception in the block, with the reason why `model` cannot be loaded.
+    """Turn an exception that transformers raises in the block into a UserError that says why `model` cannot be loaded.
 
     `model` is a folder or a hub id. For a hub id most errors are NotHere, because the id may be right and only the
     network missing. An error for lack of memory passes unchanged. Call only transformers inside the block: an exception
@@ -204,14 +204,15 @@ def load_tokenizer(model: str, *, trust_remote_code: bool) -> Any:
 def require_known_code(model: str | Path, *, trust_remote_code: bool) -> None:
     """Raise UserError if transformers would run code or load a model that the user has not agreed to.
 
-    transformers itself asks for trust only for code that the configuration names under `auto_map`. Two cases are left:
+    transformers itself asks for trust only for code that the configuration names under `auto_map`. Two other cases are
+    checked here.
 
-    A configuration may name a kernel on the hub, a name with a slash under `attn_implementation` or
-    `experts_implementation`. transformers downloads and runs it if the package kernels is installed. This is an error
-    unless `trust_remote_code` is true.
+    A configuration may name a kernel on the hub: a name with a slash, under a key such as `attn_implementation`.
+    transformers downloads and runs it if the package kernels is installed. This is an error unless `trust_remote_code`
+    is true.
 
-    A folder may hold an adapter. transformers then loads the model that the adapter's `base_model_name_or_path` names,
-    if peft is installed. This is always an error.
+    A folder may hold an adapter. If peft is installed, transformers then loads the model that the adapter names as its
+    base. This is always an error.
     """
     configuration = _file_of(model, _CONFIGURATION)
     if _file_of(model, _ADAPTER) is not None:

@@ -26,7 +26,7 @@ _MOST_TEMPLATE_BYTES = 256 * 1024
 class ChatFormat:
     """How chat messages become the text that a model reads: the chat template, values for its variables, and the date.
 
-    A recipe gives it (`of`), or a user's choice of template (`read`). The default is the model's own template.
+    `of` makes it from a recipe, and `read` from a user's choice of template. The default is the model's own template.
     """
 
     template: str | None = None
@@ -129,7 +129,7 @@ def template_warnings(tokenizer: Any, recipe: Recipe) -> list[str]:
 
 
 def no_template(model: str) -> str:
-    """Return the warning that a model has no chat template, for users who did not ask for plain text."""
+    """Return the text of a warning that the model of this name has no chat template."""
     return f"{model} has no chat template: prompts are given to it as plain text, roles left out"
 
 
@@ -150,8 +150,8 @@ def render_all(
     Without a chat template, a blank line separates messages, and one space separates an assistant's turn from the
     question before it.
 
-    A chat template is a program that comes with the model. transformers runs it in jinja's sandbox, where it can only
-    make text.
+    Raises:
+        UserError: the chat template fails on a prompt.
     """
     if not has_chat_template(tokenizer, chat):
         return [_plain(messages) for messages in prompts]
@@ -172,6 +172,8 @@ def _by_template(tokenizer: Any, messages: Sequence[Message], chat: ChatFormat) 
     if chat.day is not None and (dated := _dated(chat.template_of(tokenizer), chat.day)):
         settings["chat_template"] = dated
     try:
+        # A template is a program that comes with the model. transformers runs it in jinja's sandbox, where it can only
+        # make text.
         text: object = tokenizer.apply_chat_template(turns, **settings)
         if not isinstance(text, str):
             raise TypeError("it makes no text")
@@ -197,12 +199,12 @@ _TODAY = re.compile(r"""strftime_now\(\s*(["'])((?:(?!\1).)*)\1\s*\)""")
 
 
 def _dated(template: Any, day: date) -> str | None:
-    """Return a chat template in which every call that writes today's date is replaced by the date `day`.
+    """Return a chat template with the date `day` in place of every call that writes today's date.
 
-    Return None if the template has no such call. The text of the template has to be changed, because newer transformers
-    accept no function of ours in a template.
+    Return None if the template has no such call.
     """
-    # A tokenizer may hold several templates by name.
+    # The text is changed because newer transformers accept no function of ours in a template. A tokenizer may hold
+    # several templates by name.
     text = template.get("default") if isinstance(template, Mapping) else template
     if not isinstance(text, str) or not _TODAY.search(text):
         return None
@@ -260,10 +262,8 @@ _EXAMPLE_ANSWER = "The answer is 4."
 def turn_end(tokenizer: Any, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> int | None:
     """Return the id of the special token with which the chat template closes an assistant's turn.
 
-    Return None if there is no template or no such token.
-
-    Responses have to end at this token even if the tokenizer and the generation config do not list it as an end, as
-    happens with base models. Otherwise the model would go on and write the user's next turn.
+    Return None if there is no template or no such token. Responses have to end at this token too. Otherwise a model
+    that does not list it as an end would go on and write the user's next turn.
     """
     if not has_chat_template(tokenizer, chat):
         return None

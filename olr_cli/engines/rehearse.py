@@ -172,7 +172,10 @@ class Rehearsal:
         return None
 
     def _runs_alike(self) -> list[tuple[Path, TrainSection]]:
-        """Return path and `train` section of each run below runs/ with this policy, engine and device, newest first."""
+        """Return path and recipe's `train` section of each run below runs/ with this policy, engine and device.
+
+        The newest run comes first.
+        """
         same = ("engine", "device", "dtype", "threads", "policy_digest")
         runs = []
         for file in Path("runs").glob("**/manifest.json"):
@@ -278,10 +281,8 @@ def sweep_answer(runs: Sequence[SweepRun], folder: Path) -> Answer:
 def _cost(first: Rehearsal, recipe: Recipe) -> tuple[int | None, int | None, int | None]:
     """Return the numbers of steps, rollouts and bytes on the disk of one run of a sweep; None for an unknown number.
 
-    The bytes are an upper estimate for responses and checkpoints. A response takes four bytes for each token that it
-    may have, and 50 more. A checkpoint takes three times the size of the model's files, for the weights and Adam's two
-    moments. With LoRA it takes that size once. With OpenRLHF it takes that size seven times, which is 14 bytes a
-    parameter for files in bfloat16. The bytes are unknown if the model's files are not on this machine.
+    The bytes are an upper estimate for responses and checkpoints. They are unknown if the model's files are not on this
+    machine.
 
     Args:
         first: the rehearsal of the sweep's first run. Its data are used again if `recipe` names the same data.

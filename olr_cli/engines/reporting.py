@@ -72,9 +72,9 @@ def sign_of_other_weights(metrics: Metrics, top_p: float) -> str | None:
     """Return a warning if samples seem to come from other weights than those of the policy that trains, or None.
 
     A sampled token has one log-probability under the program that samples and another under the policy that trains. The
-    metric ``rollout/sampler_gap`` is their mean difference. The warning is returned if this gap is larger than rounding
-    can explain. With `top_p` below 1, the sampler's log-probabilities are higher by up to -log(top_p), so the gap may
-    be larger by as much. Without the metric, the result is None.
+    metric ``rollout/sampler_gap`` is their mean absolute difference. The warning is returned if this gap is larger than
+    rounding can explain. With `top_p` below 1, the sampler's log-probabilities are higher by up to -log(top_p), so the
+    gap may be larger by as much. Without the metric, the result is None.
     """
     gap, limit = metrics.get("rollout/sampler_gap", 0), _LARGEST_GAP - math.log(top_p)
     if gap <= limit:

@@ -183,8 +183,9 @@ def _last_complete_step(path: Path) -> int:
 def _require_whole(path: Path, kind: Kind, done: int, last: int, newest: int) -> None:
     """Raise UserError if more of a run is missing than an interruption can explain.
 
-    Each step up to `done` must be stored and have its line in metrics.jsonl. After `newest`, at most as many steps may
-    be stored as there are from one checkpoint to the next. In a run without checkpoints, it may be one step.
+    Each step up to `done` must be stored and have its line in metrics.jsonl. An interruption loses at most the steps
+    since the newest checkpoint. So `last` may be at most one checkpoint interval after `newest`, or one step in a run
+    without checkpoints.
 
     Args:
         path: the run directory.

@@ -66,8 +66,8 @@ def rollouts_recipe(
 ) -> Recipe:
     """Build the recipe of a run that only samples.
 
-    Its method is GRPO, which keeps every label as it is given. With a built-in toy, or a checkpoint that was trained
-    from one, sampling uses one thread.
+    Its method is GRPO, which keeps every label as it is given. Sampling uses one thread if the model is a built-in toy
+    or a checkpoint that was trained from one.
 
     Args:
         model: as in `model.path`.
@@ -130,8 +130,8 @@ class RolloutSampler:
     ) -> None:
         """Open the model and, unless a server holds it, check that every prompt leaves room for a response.
 
-        `options` choose the backend; None for the default. If olr loads the model, the recipe replaces two of the
-        options: the device, and whether the model's code may run.
+        `options` choose the backend; None for the default. If olr loads the model, some options are replaced: the
+        recipe sets the device and whether the model's code may run, and every sample has its own seed.
         """
         if not data.train.prompts:
             raise UserError(f"{data.train.source} has no prompts", "name other data")

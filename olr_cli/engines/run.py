@@ -39,8 +39,8 @@ WEIGHT_DECAY = 0.01
 class DataSets:
     """The prompts of a run: those that train, and those that are only evaluated (validation and test).
 
-    `load_data` makes it, and adds the wordings in which training prompts are rolled out, the share of a step's prompts
-    that may train, and the day on which the run started.
+    `load_data` makes it. It also holds the wordings in which training prompts are rolled out, the share of a step's
+    prompts that may train, and the day on which the run started.
     """
 
     train: PromptSet
@@ -173,7 +173,7 @@ def engine_section(recipe: Recipe, kind: type[Section]) -> Section:
 
 
 def require_engine(recipe: Recipe) -> None:
-    """Raise UserError if the recipe's engine is external: olr then computes rewards, and another program trains."""
+    """Raise UserError if the recipe's engine is external, which means that another program trains."""
     if isinstance(recipe.engine, ExternalEngine):
         raise UserError(
             f"engine.name is external: {recipe.engine.trainer} trains and takes its rewards from olr",
@@ -235,10 +235,10 @@ def loss_average_departure(recipe: Recipe) -> str:
     """Return a sentence, for the manifest, on how our mean of the loss differs from that of the paper's authors.
 
     There is a sentence for either value of `train.loss_average`, because neither is exactly the authors' mean. The
-    authors average the loss over the tokens of each micro-batch of 4 responses, and then over the micro-batches. Their
-    setting `balance_batch` sorts responses by length, so a micro-batch has responses of about equal length.
-    `benchmarks/step_order.py` shows the weight that each response then has.
+    authors average the loss over the tokens of each micro-batch of 4 responses, and then over the micro-batches.
     """
+    # The authors' setting `balance_batch` sorts responses by length, so a micro-batch has responses of about equal
+    # length. `benchmarks/step_order.py` shows the weight that each response then has.
     authors = (
         "the authors' mean of token means over micro-batches of 4 responses of like length"
     )

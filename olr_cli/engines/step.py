@@ -59,8 +59,8 @@ class StepEnd:
     def stopping_if_diverged(self, step: int, *, failed: int) -> Iterator[None]:
         """Raise Diverged, which ends the run, if the block raises NonFinite; `step` is then not kept.
 
-        `failed` is the last step whose update the policy has had. If the block runs before the update of `step`, pass
-        `step` - 1. If it runs after this update, pass `step`; the tables that the step has stored are then removed.
+        `failed` is the last step whose update the policy has had: `step` - 1 if the block runs before the update of
+        `step`, and `step` if it runs after it. In the second case the stored tables of `step` are removed.
         """
         try:
             yield

@@ -56,8 +56,8 @@ def train_all(
             this process with an exit status. It must be picklable.
 
     Returns:
-        The exit status. It is 0 if every run is finished, and 130, 143 or 129 if a signal stopped the sweep and its
-        runs. Otherwise it is 1 if a bug ended a run, and 2 if the user can fix every cause.
+        The exit status: 0 if every run is finished, and 128 plus its number if a signal stopped the sweep and its runs.
+        Otherwise it is 1 if a bug ended a run, and 2 if the user can fix every cause.
 
     Raises:
         UserError: a run was begun with another recipe, or several runs at a time would take the same GPUs.
@@ -189,11 +189,7 @@ def _train_logged(
 ) -> None:
     """Train a run of a sweep, in this process, and append all output to `log`.
 
-    Args:
-        train_one: is called with `number`, and trains the run.
-        number: index of the run in the sweep.
-        log: the file for the run's output.
-        jobs: number of runs at a time. If it is more than 1, the run may take only 1 / `jobs` of the GPU's memory.
+    `_start` calls it in the run's own process, and describes the arguments.
     """
     with open(os.devnull, "rb") as nothing, log.open("ab") as output:
         # Redirect the process's file descriptors, not sys.stdout: libraries in C and child processes write to these.
@@ -207,7 +203,7 @@ def _train_logged(
 
 
 def _report(folder: Path, place: str, child: BaseProcess) -> int:
-    """Wait until the process `child` of a run ends, print a line about the outcome, and return the exit status.
+    """Wait until `child`, the process of a run, ends; print a line about the outcome, and return the exit status.
 
     `place` is the run's path relative to `folder`.
     """
@@ -244,8 +240,8 @@ def _last_words(log: Path) -> str:
 def _conclude(folder: Path, statuses: dict[str, int], runs: int) -> int:
     """Print how a sweep ended, and return its exit status.
 
-    If every run is finished, print the next command, and return 0. Otherwise print the logs' paths of the runs that did
-    not finish. Return 1 if a bug ended any of them, and otherwise 2.
+    If every run is finished, print the next command, and return 0. Otherwise print the paths of the logs of unfinished
+    runs. Return 1 if a bug ended any of these runs, and otherwise 2.
 
     Args:
         folder: the sweep's folder.

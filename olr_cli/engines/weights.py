@@ -26,8 +26,8 @@ def require_stored_weights(
 ) -> list[str]:
     """Check from the files in `folder` that a model's weights are complete, before anything is loaded.
 
-    `model` is the name in errors. Two kinds of models cannot be checked, and pass: quantised models, whose names and
-    shapes differ between formats, and models for which transformers has no class.
+    `model` is the name in errors. Quantised models cannot be checked, because their names and shapes differ between
+    formats. Models for which transformers has no class cannot either. Both kinds pass.
 
     Returns:
         An empty list, or a list with a sentence about surplus weights, which the files hold but the model lacks.
@@ -178,7 +178,7 @@ def _loaded_files(model: str | Path, folder: Path) -> Iterator[str]:
 def _rehearsed_load(
     config: Any, stored: Headers, *, trust_remote_code: bool
 ) -> Mapping[str, Any]:
-    """Rehearse loading weights of these names and shapes, without memory for them, and return transformers' report.
+    """Return transformers' report on loading weights of these names and shapes, without reading the weights themselves.
 
     `stored` has type and shape of each weight, by name. The report lists missing, unexpected and mismatched weights.
     Exceptions of transformers are passed on.

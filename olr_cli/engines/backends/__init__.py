@@ -112,10 +112,10 @@ class BackendOptions:
 
 
 def _choose(name: BackendName | None, device: Device) -> BackendName:
-    """Return `name`, or the name of the default backend if `name` is None.
+    """Return `name`, or the default backend if `name` is None.
 
-    The default is vLLM if an installed vLLM is built for the device, or else transformers. The device is the GPU,
-    unless there is none or `device` is cpu.
+    Models run on the GPU if there is one and `device` is not cpu. The default is vLLM if it is installed and built for
+    the device on which models run, and otherwise transformers.
 
     Raises:
         UserError: `device` is cuda and there is no GPU, or `name` is vllm and no vLLM for the device is installed.

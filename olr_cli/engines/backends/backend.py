@@ -20,7 +20,10 @@ from olr_cli.supervision import Rollout
 
 @dataclass(frozen=True)
 class GenerationRequest:
-    """A prompt, as chat messages and as the text that the model reads, with a seed for each response to generate."""
+    """A prompt, as chat messages and as the text that the model reads, with a seed for each response to generate.
+
+    `Backend.requests` makes it.
+    """
 
     messages: Sequence[Message]
     seeds: Sequence[int]
@@ -37,17 +40,18 @@ Sampled: TypeAlias = tuple[int, int, Rollout | None]
 def whole_requests(
     requests: Sequence[GenerationRequest], parts: Generator[Sequence[Sampled], None, None]
 ) -> Generator[dict[int, list[Rollout | None]], None, None]:
-    """Collect samples, and yield the rollouts of a request as soon as all its samples have finished.
+    """Collect samples, and yield the rollouts of a request as soon as its last sample has arrived or is lost.
 
     Args:
         requests: all requests.
-        parts: yields lists of the samples that have finished since the last list. A sample is the index of its request,
-            its own index within the request, and its rollout. Closing this generator closes `parts` too.
+        parts: yields lists of the samples that have come since the last list. A sample is the index of its request, its
+            own index within the request, and its rollout, or None if a server did not deliver it. Closing this
+            generator closes `parts` too.
 
     Yields:
-        A mapping from the index of a request in `requests` to its rollouts, one per seed. A lost sample's rollout is
-        None. The first mapping has the requests without seeds, each with an empty list. Then there is a mapping for
-        each list in `parts`, with the requests that this list completes. Any mapping may be empty.
+        A mapping from the index of a request in `requests` to its rollouts, one per seed, with None for a lost one. The
+        first mapping has the requests without seeds, each with an empty list. Each later mapping has the requests that
+        a list in `parts` has completed. Any mapping may be empty.
     """
     received: defaultdict[int, dict[int, Rollout | None]] = defaultdict(dict)
     # No part will ever name a request without seeds, so it would stay unfinished.
@@ -70,13 +74,13 @@ def in_order(
 ) -> Generator[list[list[Rollout]], None, None]:
     """Yield the rollouts of each batch, a list per request, once this batch and all earlier ones are complete.
 
-    If a batch has lost a rollout, it is not yielded. The rest of `stream` is then read and dropped. A stream that has
-    lost rollouts must raise an error at its end, and this error reaches the caller.
+    If a rollout of a batch is None (lost), neither this batch nor a later one is yielded. The rest of `stream` is read
+    and dropped. `stream` must then end with an error, which reaches the caller.
 
     Args:
         batches: the requests of each batch.
-        stream: yields mappings from the number of a request to its rollouts, with None for a lost one. Requests are
-            numbered from 0 through all batches.
+        stream: yields mappings from the number of a request to its rollouts. Requests are numbered from 0 through all
+            batches.
         report: is called each time that `stream` yields. The first argument is the number of rollouts in the complete
             requests of the current batch. The second is the number of all rollouts of the batch.
     """
@@ -129,15 +133,19 @@ class Backend(AbstractContextManager["Backend"]):
         where the model's context ends if that comes first. Closing the generator drops unfinished requests.
 
         Yields:
-            A mapping from the index of a request in `requests` to its rollouts, for the requests that have finished
-            since the last mapping. There is one rollout per seed, or None where a server did not deliver one. A mapping
-            may be empty, so that the caller can do other work in the meantime.
+            A mapping from the index of a request in `requests` to its rollouts, one per seed, for the requests that
+            have finished since the last mapping. It may be empty, so that the caller can do other work in the meantime.
+            A rollout is None if a server did not deliver it; the stream then ends with an error.
+
+        Raises:
+            UserError: a prompt leaves no room for a response, vLLM fails, or a server refuses or does not deliver a
+                response.
         """
 
     def requests(
         self, prompts: Sequence[Sequence[Message]], seeds: Sequence[Sequence[int]]
     ) -> list[GenerationRequest]:
-        """Return one request per prompt, with the prompt's text and its seeds, one for each sample to draw."""
+        """Return one request per prompt; `seeds` has, for each prompt, a seed for each response to generate."""
         parts = zip(prompts, seeds, self.render(prompts), strict=True)
         return [GenerationRequest(*request) for request in parts]
 
@@ -151,7 +159,7 @@ class Backend(AbstractContextManager["Backend"]):
 
         A batch starts when the caller asks for it, unless a subclass starts it earlier. `report` is called while a
         batch is in progress. Its arguments are the number of rollouts in complete requests of the batch, and the number
-        of all its rollouts. Errors are those of `stream`.
+        of all its rollouts. Errors of `stream` reach the caller.
         """
         for requests in batches:
             yield from in_order([requests], self.stream(requests, sampling), report)
@@ -170,8 +178,7 @@ class Backend(AbstractContextManager["Backend"]):
     ) -> tuple[list[list[int]], list[int]]:
         """Return the token ids of each rendered prompt, and for each prompt the most tokens that its response may have.
 
-        The limit of a response is `sampling.max_new_tokens`, or the room that the prompt leaves in the model's context
-        if that is less.
+        This is `sampling.max_new_tokens`, or less if the prompt leaves less room in the model's context.
 
         Raises:
             UserError: a prompt leaves no room for a response, or a stop text can never occur in a response.

@@ -124,10 +124,9 @@ class _BadReply(Exception):
 
 
 class _Permanent(_BadReply):
-    """Raised for a reply of status 200 that reports a refused request, for example an invalid one.
+    """Raised for a reply of status 200 whose error says that another attempt cannot succeed (`_is_permanent`).
 
-    `OpenAIBackend.ask` catches it and retries the request all the same. If the last attempt is refused too, `ask`
-    raises UserError, which ends the run. If the last attempt fails in another way, only the sample is lost.
+    `OpenAIBackend.ask` makes all its attempts nevertheless, and raises UserError if the last one ends in this way.
     """
 
 
@@ -162,8 +161,8 @@ class OpenAIBackend(Backend):
     def __init__(self, model: str, options: BackendOptions, chat: ChatFormat) -> None:
         """Check that the server at `options.url` has `model` in its list of models, if the server has such a list.
 
-        The URL may contain a user, a password and a query, which are not stored. `chat` may set variables for the
-        server's chat template but cannot replace the template.
+        The URL may contain a user, a password and a query. They are left out of `facts` and of messages. `chat` may set
+        variables for the server's chat template but cannot replace the template.
 
         Raises:
             UserError: no server answers, it refuses the key, or it does not have the model.
@@ -218,9 +217,11 @@ class OpenAIBackend(Backend):
     ) -> Generator[Mapping[int, list[Rollout | None]], None, None]:
         """Generate one response per seed of every request, and yield requests as they finish (see `Backend.stream`).
 
-        A sample is lost if all `ATTEMPTS` attempts to request it fail. The rollout of a lost sample is None. If samples
-        are lost, the stream raises a UserError at its end. After `MOST_LOST` losses in a row, or if the server refuses
-        a request, it raises the error at once.
+        A sample is lost, and its rollout is None, if all `ATTEMPTS` attempts to request it fail.
+
+        Raises:
+            UserError: at the end, if samples are lost. At once, if `MOST_LOST` in a row are lost or the server refuses
+                a request.
         """
         return whole_requests(requests, self._samples(requests, sampling))
 
@@ -232,9 +233,9 @@ class OpenAIBackend(Backend):
     ) -> Generator[list[list[Rollout]], None, None]:
         """Generate all batches in one stream, and yield their rollouts in order (see `Backend.batches`).
 
-        Requests of later batches start early, so that the server stays busy while a batch ends. But no request starts
-        while an unfinished one is more than N places before it. N is the size of the largest batch or the concurrency,
-        whichever is larger.
+        Requests of later batches start early, which keeps the server busy while the last responses of a batch are
+        generated. But no request starts while an unfinished one is more than N places before it. N is the size of the
+        largest batch or the concurrency, whichever is larger.
 
         After a lost sample no new request is sent. Requests in flight finish, and then a UserError is raised. The batch
         with the lost sample and all later batches are not yielded.
@@ -305,13 +306,13 @@ class OpenAIBackend(Backend):
         put: Callable[[_Answer], None],
         ahead: float,
     ) -> None:
-        """Request all samples, `concurrency` at a time, and call `put` with each answer.
+        """Request all samples, `concurrency` at a time, and call `put` with each answer as it arrives.
 
         An answer is the index of the request, the index of the sample, and the rollout or the reason why the sample is
         lost. No request starts while an unfinished one is more than `ahead` places before it in `requests`.
 
-        If `ahead` is infinite, a lost sample changes nothing for the others. If `ahead` is finite, no new request is
-        sent after a lost sample, because the caller then uses no later responses.
+        If `ahead` is finite, no new request is sent after a lost sample, because the caller then uses no later
+        responses. If `ahead` is infinite, the other samples are still requested.
 
         Raises:
             ExceptionGroup: `ask` raised a UserError, which is in the group. Requests in flight are cancelled.
@@ -349,7 +350,7 @@ class OpenAIBackend(Backend):
         """Request one sample, in up to `ATTEMPTS` attempts; return the rollout, or the reason why the sample is lost.
 
         Raises:
-            UserError: the server refuses the request, so that another attempt would fail too.
+            UserError: the server refuses the request by its status, or in the last attempt by the error in its reply.
         """
         body: dict[str, Any] = {
             "model": self.model,
@@ -398,9 +399,9 @@ class OpenAIBackend(Backend):
     async def _complete(
         self, client: httpx.AsyncClient, body: Mapping[str, Any]
     ) -> httpx.Response:
-        """Request a chat completion with the settings in `body`, and return the reply.
+        """Request a chat completion with the settings in `body`, and return the reply, whatever its status.
 
-        If the server refuses a setting that the request can do without, the request is repeated without this setting.
+        If the server refuses a setting that can be left out (`_refused_setting`), the request is repeated without it.
         Later requests leave it out too.
         """
         while True:
@@ -429,7 +430,7 @@ class OpenAIBackend(Backend):
         """Send an HTTP request to the server, and return the whole reply, decompressed, whatever its status.
 
         Args:
-            client: sends the request (`client`).
+            client: an open client that `OpenAIBackend.client` made.
             method: the HTTP method, such as ``GET``.
             name: the path below the server's URL, such as ``chat/completions``.
             timeout: seconds after which the request is given up.
@@ -469,11 +470,11 @@ class OpenAIBackend(Backend):
         return httpx.AsyncClient(headers=headers, timeout=timeout, limits=limits)
 
     async def _served(self) -> dict[str, Any]:
-        """Check that the server has the model, and look up what it runs under this name, which may be an alias.
+        """Check that the server has the model, and look up its real name, because the given one may be an alias.
 
         Returns:
-            A mapping with the key ``served_model``, whose value is the name of the model that the server runs. It is
-            empty if the server does not give that name or has no list of models.
+            A mapping whose only key is ``served_model``, with the real name. It is empty if the server does not give
+            that name or has no list of models.
 
         Raises:
             UserError: no server answers, it refuses the key, or its list lacks the model.
@@ -527,8 +528,8 @@ class OpenAIBackend(Backend):
     def _error_text(self, reply: httpx.Response, error: Any = None) -> str:
         """Return ": " and the error message of a reply, for the end of a sentence; empty if the reply has no message.
 
-        The message is cut to 200 characters and holds no secrets. `error` is the error in the reply, if the caller has
-        already found it; None to look it up.
+        The message is cut to 200 characters and holds no secrets. `error` is the error that `reply` reports, or None to
+        look it up there.
         """
         try:
             content = reply.json()
@@ -561,8 +562,8 @@ class OpenAIBackend(Backend):
     def _rollout(self, reply: httpx.Response) -> Rollout:
         """Return the rollout in the reply to a chat completion; raise `_BadReply` if it has none.
 
-        Some servers send the model's thought in a field of its own. The thought is put back in front of the response.
-        The token count is None if the server gives none or an impossible one.
+        If the server sends the model's thought in a field of its own, the rollout's text begins with the thought, after
+        the mark <think>. The token count is None if the server gives none or an impossible one.
         """
         try:
             content = reply.json()
@@ -676,10 +677,10 @@ def _end_of(choice: Mapping[str, Any]) -> str:
 
 
 def _ended_by(end: str, reply_message: Mapping[str, Any]) -> str | None:
-    """Return what cut a response short, as `Rollout.ended_by` stores it, or None if nothing did.
+    """Return what cut a response short, as `Rollout.ended_by` stores it; None if nothing or only the length limit did.
 
-    The result is ``content_filter``, ``refusal`` or ``tool_calls``. The length limit does not count. `end` is the
-    finish reason (`_end_of`). If the finish reason does not tell, the message's key `refusal` or `tool_calls` does.
+    The result is ``content_filter``, ``refusal`` or ``tool_calls``. It follows from the finish reason `end`
+    (`_end_of`), or else from a key `refusal` or `tool_calls` in the message.
     """
     marks = [
         _WITHHELD.get(end),
@@ -691,11 +692,10 @@ def _ended_by(end: str, reply_message: Mapping[str, Any]) -> str | None:
 def _refused_setting(reply: httpx.Response, sent: Mapping[str, Any]) -> str | None:
     """Return the name of the setting to leave out after a refusal, or None if leaving one out would not help.
 
-    Two kinds of settings can be left out: the seed, and settings at a value that has no effect (`_NEUTRAL`). If the
-    reply names several of them, the first one named is returned. `max_tokens` is returned if the reply mentions
-    `max_completion_tokens`, because the server then wants the limit under that name.
-
-    `sent` has the settings of the request. A reply whose status is neither 400 nor 422 gives None.
+    `sent` has the settings of the request. A reply is a refusal of a setting only if its status is 400 or 422. The seed
+    can be left out, and so can settings at a value that has no effect (`_NEUTRAL`). The result is the first of these
+    that the reply names. It is `max_tokens` if the reply mentions `max_completion_tokens`, because the server then
+    wants the limit under that name.
     """
     if reply.status_code not in (400, 422):
         return None

@@ -40,7 +40,7 @@ class TransformersBackend(Backend):
     """
 
     def __init__(self, model: str, options: BackendOptions, chat: ChatFormat) -> None:
-        """Load the model onto the device of `options`, and set the attributes of `Backend`.
+        """Load the model onto the device of `options`.
 
         Raises:
             UserError: the model cannot be loaded, or olr's sampler cannot run it.
@@ -114,8 +114,8 @@ class TransformersBackend(Backend):
     ) -> list[list[Rollout]]:
         """Sample the rollouts of all requests, at most `rows` of each request at a time, and return a list per request.
 
-        All requests must have the same number of seeds. `prompts` has the token ids of each request's prompt, and
-        `limit` is the most tokens of a response.
+        All requests must have the same number of seeds, which is the number of rollouts. `prompts` has the token ids of
+        each request's prompt, and `limit` is the most tokens of a response.
         """
         rollouts_PG: list[list[Rollout]] = [[] for _ in requests]
         for first in range(0, len(requests[0].seeds), rows):

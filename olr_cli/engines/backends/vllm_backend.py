@@ -284,8 +284,8 @@ class VllmBackend(Backend):
     def _ensure_engine(self, longest: int, sampling: Sampling) -> None:
         """Start an engine for prompts of up to `longest` tokens and their responses, unless one runs that can do this.
 
-        A running engine is replaced if it has too little room. It is also replaced if `sampling` has stop texts but the
-        engine was started without any, because it then does not decode tokens to text.
+        A running engine is replaced if it has too little room. It is also replaced if `sampling` has stop texts and the
+        engine was started without any, because such an engine does not decode tokens to text.
         """
         wanted, reads_text = longest + sampling.max_new_tokens, bool(sampling.stop)
         # No sequence is longer than the model's context.
@@ -363,8 +363,8 @@ def _import_vllm() -> Any:
 def _environment() -> Iterator[None]:
     """Run the block with the environment variables that olr sets for vLLM, and restore the environment after it.
 
-    They keep the engine in this process. They also limit the log to errors and turn usage statistics off, unless the
-    user has set these variables. Variables that vLLM itself sets within the block are removed after it.
+    One variable keeps the engine in this process. Two others limit the log to errors and turn usage statistics off,
+    unless the user has set them. Variables that vLLM itself sets within the block are removed after it.
     """
     before = dict(os.environ)
     # Run the engine in this process. It then schedules in a repeatable order, and its errors are exceptions. In another
@@ -421,7 +421,7 @@ def _reason(error: BaseException) -> str:
 def check_settings(settings: Mapping[str, Any], engine_args: type) -> None:
     """Raise UserError unless the user may set each of these settings of vLLM's engine.
 
-    A setting is allowed if `engine_args`, which is vLLM's class `EngineArgs`, has it and olr does not set it itself.
+    A user may set the fields of `engine_args`, which is vLLM's class `EngineArgs`, except those that olr sets itself.
     olr's own setting ``lora`` is allowed too. `tensor_parallel_size` and `max_model_len` must be at least 1.
     """
     names = {field.name for field in fields(engine_args)} - _SET_BY_OLR | {LORA}

@@ -55,11 +55,11 @@ def set_up_attention(model: Any) -> bool:
     """Make a model with "sdpa" attention use `_attend`, which computes the same with fewer copies.
 
     torch's sdpa ignores arguments that it does not know, such as a cap on scores, and the scores would then be wrong
-    without an error. A model that passes such an argument uses "eager" instead. A model stays as it is if its attention
-    is not sdpa or cannot be replaced.
+    without an error. A model whose layers pass such an argument gets "eager" attention instead. A model whose attention
+    is not sdpa, or cannot be replaced, stays as it is.
 
     Returns:
-        Whether the model now uses `_attend`. If so, it accepts attention masks of any form.
+        Whether the model now uses `_attend`. If so, a mask may hide any positions.
     """
     if (
         model.config._attn_implementation != "sdpa"
@@ -95,14 +95,13 @@ def _attend(
 ) -> tuple[Tensor, None]:
     """Compute attention as transformers' `sdpa_attention_forward` does, but copy keys and values only where necessary.
 
-    Several query heads may share one head of keys and values. transformers then copies keys and values for each query
-    head.
+    Several query heads may share one head of keys and values; transformers copies that head for each of them.
 
     Query is (B, heads, T, width). Key and value are (B, key heads, positions, width). The result is the attended
     values, (B, T, heads, width), and None in place of the attention weights.
 
     Raises:
-        _Dropped: `others` has an argument that sdpa would ignore without an error.
+        _Dropped: `others`, the model's further arguments, has one that sdpa would ignore without an error.
     """
     unknown = [
         name
@@ -168,8 +167,7 @@ def attend_folded(
 class PreallocatedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     """A layer of transformers' cache in a buffer with free room, so that appending a token seldom copies earlier ones.
 
-    The buffer doubles when it is full. Appending T single tokens therefore copies about 2 T tokens. Without free room,
-    T² / 2 tokens would be copied. Use the layer only for sampling, because appended tokens have no gradient.
+    The buffer doubles when it is full. Use the layer only for sampling, because appended tokens have no gradient.
     """
 
     def __init__(self, layer: Any, room: int, dtype: torch.dtype) -> None:
@@ -192,6 +190,7 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         """
         start = self.get_seq_length()
         end = start + key_states.shape[-2]
+        # Doubling copies about 2 T tokens for T appended ones. Without free room, T² / 2 would be copied.
         if end > self._places[0].shape[-2]:
             more = min(2 * end, self._capacity) - self._places[0].shape[-2]
             self._places = [pad(place, (0, 0, 0, more)) for place in self._places]

@@ -110,7 +110,7 @@ def _uniforms(keys_B: NDArray[np.uint64], start: int, end: int) -> Tensor:
 
 
 class _Decoding:
-    """A batch of responses in progress: the tensors that hold it, and the CUDA graph that computes its next token.
+    """A batch of responses in progress: its tensors, and the CUDA graph that draws the next token of each response.
 
     A response that has ended may leave the batch (`select`), but its row in `written` stays.
 
@@ -228,10 +228,10 @@ class _Decoding:
         return written._replace(entropy_B=self.entropy_BT.sum(-1))
 
     def _recorded(self) -> Callable[[], None]:
-        """Record `_step` as a CUDA graph, and return a function that replays the graph.
+        """Record `_step` as a CUDA graph, and return a function that takes the step by replaying the graph.
 
-        If `_step` cannot be recorded, return `_step` itself. It cannot be recorded on a CPU, or if the model waits for
-        the GPU within it, as some models with experts do.
+        If `_step` cannot be recorded, return `_step` itself. That is so on a CPU, or if the model waits for the GPU
+        within the step, as some models with experts do.
         """
         if self._pool is None:
             return self._step

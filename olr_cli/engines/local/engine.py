@@ -175,11 +175,9 @@ _LARGEST_KEPT = 32 << 20
 
 
 def keep_freed_memory() -> None:
-    """Let this process keep the memory that it frees; without glibc do nothing.
-
-    Every step allocates and frees the same tensors. If their memory went back to the system in between, each use of a
-    page would cost a page fault, and the system would fill the page with zeros again.
-    """
+    """Let this process keep the memory that it frees, which saves time; without glibc do nothing."""
+    # Every step allocates and frees the same tensors. If their memory went back to the system in between, each use of a
+    # page would cost a page fault, and the system would fill the page with zeros again.
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
         libc.mallopt(_M_MMAP_THRESHOLD, _LARGEST_KEPT)

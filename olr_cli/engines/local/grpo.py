@@ -62,7 +62,7 @@ class _MicroBatch:
 
     @property
     def is_response_PGT(self) -> Tensor:
-        """Mask of the response tokens, False at padding."""
+        """Mask of the responses, True at response tokens and False at padding."""
         positions_T = torch.arange(self.tokens_PGT.shape[2], device=self.lengths_PG.device)
         return positions_T < self.lengths_PG[..., None]
 
@@ -120,18 +120,17 @@ class Grpo:
 
         Args:
             rollouts: sampled from the policy as it is now; mini-batches take the prompts in order.
-            advantages_PG: the rollouts' advantages (Eq. 1 of the paper).
+            advantages_PG: the rollouts' advantages.
             trains_P: whether each prompt trains. A prompt that does not train is left out of all sums and counts, but
                 keeps its place in its mini-batch. A mini-batch in which no prompt trains makes no step.
             learning_rates: one per mini-batch; None for `train.learning_rate` in all of them.
 
         Returns:
-            Six metrics by name. Each name has the prefix ``policy/``. ``kl`` is the weighted mean of the tokens' KL
-            estimates, with the weights of the loss. ``clip_fraction`` is the share of tokens at which the clip is
-            active. Both count only prompts that train. ``entropy`` is the mean over the tokens of all rollouts, under
-            the policy that sampled. ``grad_norm`` is the norm of the gradient before clipping, averaged over the
-            optimiser steps. ``lr`` is the learning rate of the last mini-batch. ``nonfinite`` is always 0, because
-            other values raise NonFinite.
+            Metrics whose names begin with ``policy/``. ``kl`` is the mean of the tokens' KL estimates, weighted as in
+            the loss. ``clip_fraction`` is the share of tokens at which the clip is active. Both count only prompts that
+            train. ``entropy`` is the mean over the tokens of all rollouts, under the policy that sampled. ``grad_norm``
+            is the gradient's norm before clipping, averaged over the optimiser steps. ``lr`` is the last mini-batch's
+            learning rate. ``nonfinite`` is always 0, because other values raise NonFinite.
 
             Without a reference, ``kl`` is absent. If no prompt trains, ``kl``, ``clip_fraction`` and ``grad_norm`` are
             absent.
@@ -192,8 +191,7 @@ class Grpo:
         Args:
             rollouts: the rollouts of the whole step.
             advantages_PG: the advantages of these rollouts.
-            old_logprobs_PGT: the tokens' log-probabilities under the policy that sampled, for the surrogate; None if
-                the policy has not changed since it sampled.
+            old_logprobs_PGT: what `_old_logprobs` returns; None if the policy has not changed since it sampled.
             mini_batch: indices of the mini-batch's prompts that train.
 
         Returns:
@@ -276,11 +274,11 @@ class Grpo:
         )
 
     def _with_gradient(self, mini_batch: list[int], advantages_PG: Tensor) -> list[int]:
-        """Return the indices of those prompts in a mini-batch that have a loss with a gradient.
+        """Return the indices of those prompts of a mini-batch that contribute to the gradient.
 
-        With a KL term or a confidence penalty, these are all prompts. Otherwise they are the prompts with a rollout
-        whose advantage is not 0. The other prompts need no forward pass, but their tokens still count when the loss is
-        averaged.
+        With a KL term or a confidence penalty, these are all prompts of the mini-batch. Otherwise they are the prompts
+        with a rollout whose advantage is not 0. The other prompts need no forward pass, but their tokens still count
+        when the loss is averaged.
         """
         # The KL term and the penalty have a gradient even where all advantages are 0.
         if self.reference is not None or self.method.penalty_weight > 0:
@@ -304,15 +302,14 @@ class Grpo:
         mini_batches: list[list[int]],
         advantages_PG: Tensor,
     ) -> Tensor:
-        """Return the tokens' log-probabilities under the policy that sampled, for the surrogate's ratios, (P, G, T).
+        """Return the tokens' log-probabilities under the policy that sampled, smoothed if the method smooths labels.
 
-        Call it before the first optimiser step. `mini_batches` has, for each mini-batch, the indices of its prompts
-        that train.
+        The shape is (P, G, T). Call this before the first optimiser step. `mini_batches` has, for each mini-batch, the
+        indices of its prompts that train.
 
-        In float32 the result holds the sampler's values. In bfloat16 the values are computed here, but only where they
-        are needed, and the result is 0 elsewhere. They are not needed for the first mini-batch, because its own pass
-        still sees the policy that sampled. They are not needed either for prompts whose loss has no gradient
-        (`_with_gradient`).
+        In float32 the result holds the sampler's values. Otherwise the values are computed here, but only where they
+        are needed, and the result is 0 elsewhere. The first mini-batch needs none, because its own pass still sees the
+        policy that sampled. A prompt whose loss has no gradient (`_with_gradient`) needs none either.
         """
         if not self._computes_old_logprobs:
             return self._surrogate_logprobs(
@@ -343,10 +340,11 @@ class Grpo:
     ) -> Iterator[_MicroBatch]:
         """Yield the rollouts of the chosen prompts in micro-batches that fit into memory.
 
-        `chosen` has indices of the step's prompts. If all rollouts of a prompt fit into one micro-batch, each
-        micro-batch has all rollouts of one or more prompts. Otherwise each has some rollouts of one prompt, at least
-        one. What fits is limited by `micro_batch_tokens`, and by the number of logits unless they are computed in
-        pieces.
+        `chosen` has indices of the step's prompts. A micro-batch has at most `micro_batch_tokens` tokens. The number of
+        its logits is limited too, unless they are computed in pieces.
+
+        If all rollouts of a prompt fit into one micro-batch, each micro-batch has all rollouts of one or more prompts.
+        Otherwise each has some rollouts of one prompt, and at least one even if it exceeds a limit.
         """
         _, G, T = rollouts.tokens_PGT.shape
         V = self.policy.model.get_output_embeddings().weight.shape[0]

@@ -92,7 +92,7 @@ def _make_savable(model: Any) -> None:
 
 
 def _declare_untied_head(model: Any) -> None:
-    """Make the configuration say that output layer and embeddings are separate, if the loaded model has both.
+    """Make a model's configuration say that output layer and embeddings are separate weights, if they are.
 
     Some configurations call the two tied although the files hold both. transformers then loads both, but other
     libraries, such as vLLM, would follow the configuration and load a different model from our checkpoints.

@@ -140,7 +140,7 @@ def roll_out(
         clock: measures the time of sampling and of reading the responses.
 
     Returns:
-        The rollouts twice: in tensors for the update, and as a `Step` for the supervisor.
+        The rollouts in two forms: as tensors for the update, and as a `Step`, from which the supervisor decides labels.
     """
     recipe, views, epoch, rows = (
         run.recipe,
@@ -192,8 +192,8 @@ def sample_texts(
 ) -> SampledRollouts:
     """Sample G rollouts of each of P prompts, and show the progress.
 
-    `texts` has the token ids of each prompt, and `keys_PG` a random key for each rollout. `what` is the progress
-    display's word for the rollouts.
+    `texts` has the prompts as token ids, and `keys_PG` a random key for each rollout. `what` is the progress display's
+    word for the rollouts.
     """
     return sample(
         policy,
@@ -208,10 +208,10 @@ def sample_texts(
 def training_keys(
     recipe: Recipe, epoch: int, prompts: Sequence[Prompt], views: Sequence[View]
 ) -> Any:
-    """Return the random keys of a step's K rollouts per view (wording) of each prompt, (prompts * views, K).
+    """Return an array of random keys for a step's K rollouts of each view (wording) of each prompt.
 
-    The rows of a prompt's views are neighbours. A key depends on the recipe's seed, the epoch, the prompt's id, the
-    view, and the number of the rollout.
+    Its shape is (prompts * views, K), and the rows of a prompt's views are neighbours. A key depends on the recipe's
+    seed, the epoch, the prompt's id, the view, and the number of the rollout.
     """
     # Each view has a purpose of its own, or both wordings would be sampled with the same random numbers.
     purposes = {"original": "rollout", "rephrased": "rollout of the rephrased prompt"}

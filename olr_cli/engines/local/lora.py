@@ -33,7 +33,7 @@ class LoraPolicy(Policy):
     """A policy of which only a LoRA adapter trains, while the model's own weights stay frozen."""
 
     def __init__(self, policy: Policy, model: Any) -> None:
-        """Copy the attributes of `policy`, except that its model becomes `model`, the peft model that wraps it."""
+        """Copy the attributes of `policy` except its model; `model` is that model, wrapped by peft."""
         # `super().__init__` would set up and probe the model a second time, so copy its results.
         vars(self).update(vars(policy))
         self.model = model
@@ -45,8 +45,8 @@ class LoraPolicy(Policy):
     ) -> LoraPolicy:
         """Return `policy` with a new adapter, or with the adapter in the folder `checkpoint`.
 
-        A new adapter changes no score yet. The recipe sets rank, alpha and layers. The model of `policy` is changed in
-        place.
+        A new adapter does not change the logits until it is trained. The recipe sets its rank, its alpha and the layers
+        that get it. The model of `policy` is changed in place.
 
         Raises:
             UserError: `train.lora_layers` matches no layer, or matches a layer that shares its weights with another
@@ -139,7 +139,7 @@ class LoraPolicy(Policy):
         """Write the policy with its adapter merged, in Hugging Face layout, and the adapter alone in a subfolder.
 
         Raises:
-            UserError: the merged policy gives other scores than this policy.
+            UserError: the merged policy gives other log-probabilities than this policy (`_require_equal`).
         """
         merged = copy.copy(self)
         # Merge a copy: to merge and undo it would leave rounding errors in the weights, which train on.
@@ -149,7 +149,7 @@ class LoraPolicy(Policy):
         Policy.save(merged, folder)
 
     def _require_equal(self, merged: Any) -> None:
-        """Raise UserError if the merged model scores a short text differently from this policy, rounding aside."""
+        """Raise UserError if `merged` gives a short text other log-probabilities than this policy, rounding aside."""
         tokens_1T = torch.tensor([ordinary_tokens(self)], device=self.device)
         with torch.inference_mode():
             scores = [
@@ -169,7 +169,7 @@ class LoraPolicy(Policy):
 class _WithoutAdapter:
     """Stands in for a peft model, but turns the adapter off during each call.
 
-    `LoraPolicy.frozen_copy` makes it, so that the model computes as it did before training.
+    It therefore computes what the model computed before training. `LoraPolicy.frozen_copy` makes it.
     """
 
     def __init__(self, model: Any) -> None:

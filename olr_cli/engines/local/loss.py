@@ -107,9 +107,9 @@ def clipped_surrogate(
 ) -> tuple[Tensor, Tensor]:
     """Return each token's loss, which is minus PPO's clipped surrogate, and whether the clip is active there.
 
-    PPO's clip limits how much a token can gain. With a negative advantage and a large ratio, the loss of a token would
-    be large. A second clip, the dual clip, limits this loss (Ye et al. 2020, arXiv:1912.09729, Eq. 5; on by default in
-    verl's `compute_policy_loss`).
+    PPO's clip limits how much a token can gain. It does not limit the loss of a token with a negative advantage and a
+    large ratio. A second clip keeps this loss at or below -advantage * `DUAL_CLIP` (dual clip; Ye et al. 2020,
+    arXiv:1912.09729, Eq. 5; on by default in verl's `compute_policy_loss`).
 
     Args:
         logprobs: log pi(token) under the policy that trains, any shape.

@@ -103,8 +103,8 @@ class Policy:
 
     Attributes:
         end_ids: tokens that end a response.
-        takes_any_mask: whether the model computes correctly under any attention mask. A mask may hide positions that
-            lie between two visible tokens.
+        takes_any_mask: whether the model computes correctly under any attention mask, even one that hides positions
+            between two visible tokens.
         reads_trees: whether the update should use `read_tree`, because it gives correct logits and saves time.
         has_fixed_places: whether sampling can keep all tensors in place, and so replay a CUDA graph for each token
             (captured.py).
@@ -182,7 +182,7 @@ class Policy:
         return policy
 
     def ending_at(self, stop: Sequence[str]) -> Policy:
-        """Return a copy, with the same model, whose responses also end at those stop texts that are special tokens.
+        """Return a copy with the same model, whose responses also end at each stop text that is a special token.
 
         Other stop texts are ignored here.
         """
@@ -280,12 +280,10 @@ class Policy:
     def without_gradients(self) -> Iterator[None]:
         """Turn gradients off, and autocast on, within the block; enter it once for a whole generation.
 
-        In float32 the block uses `inference_mode`, which is a little faster than `no_grad`, and autocast does nothing.
-        In other types it uses `no_grad`, because under `inference_mode` autocast would cast a weight again at each use.
-
-        Autocast casts a weight only once, and then reuses the copy, if the weight requires a gradient. Frozen weights,
-        such as those below a LoRA adapter, are therefore marked within the block as if they required one.
+        In float32 autocast does nothing. In other types, frozen weights, such as those below a LoRA adapter, are marked
+        within the block as if they required a gradient. Otherwise autocast would cast them again at each use.
         """
+        # A little faster than `no_grad`. Not for other types: under it autocast would cast a weight again at each use.
         if self.dtype == torch.float32:
             with torch.inference_mode():
                 yield
@@ -455,7 +453,7 @@ class Policy:
         )
 
     def read_tree(self, tree: PrefixTree, nodes: Sequence[int]) -> Tensor:
-        """Read a whole tree in one pass, and return the logits after each node in `nodes`, (nodes, V)."""
+        """Read a whole tree in one pass, and return the logits after each node numbered in `nodes`, (nodes, V)."""
         logits_1NV: Tensor = self.model(
             input_ids=torch.tensor([tree.tokens], device=self.device),
             attention_mask=torch.from_numpy(tree.is_visible_NN())[None, None].to(

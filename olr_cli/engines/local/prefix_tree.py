@@ -38,7 +38,8 @@ class PrefixTree:
     def add(self, tokens: Sequence[int], after: int = -1) -> list[int]:
         """Add a token sequence as a path below the node `after`, and return the node number of each token.
 
-        With -1 for `after`, the path begins at the root. Existing nodes are used again where the tokens are equal.
+        With -1 for `after`, the path begins at the root, which is no node. Nodes that the path shares with an earlier
+        one are used again.
         """
         path = []
         for token in tokens:

@@ -31,10 +31,10 @@ They exceed any local window that a configuration does not name, such as the 256
 
 
 def counts_tokens(policy: Policy) -> bool:
-    """Test with a few passes whether logits stay the same if unused positions lie between the tokens of a prompt.
+    """Test with a few passes whether unused positions between the tokens of a prompt leave the logits unchanged.
 
-    Return True if they stay the same. A beginning that several prompts share then needs to be read only once. Return
-    False if they change, and for every model with a sliding window, which counts unused positions too.
+    Return True if the logits stay the same. A beginning that several prompts share then needs to be read only once.
+    Return False if they change, and for every model with a sliding window, where unused positions count too.
 
     If logits are NaN or infinite, the weights are broken. Return True then, because sampling will raise the error.
 
@@ -75,7 +75,7 @@ def _counts_tokens(policy: Policy, kind: str) -> bool:
     tokens = ordinary_tokens(policy)
 
     def scores(sequences: list[list[int]]) -> Tensor:
-        """Return the scores after each token of equally long sequences, (B, T, V), from one pass without a cache."""
+        """Return the logits after each token of equally long sequences, (B, T, V), from one pass without a cache."""
         logits_BTV: Tensor = model(
             input_ids=torch.tensor(sequences, device=policy.device), use_cache=False
         ).logits
@@ -112,7 +112,7 @@ def _counts_tokens(policy: Policy, kind: str) -> bool:
     )
 
     def are_as_alone(shared: int, empty: int = 0) -> bool:
-        """Return whether two prompts that are read and continued together get the same scores as each gets alone.
+        """Read and continue two prompts together, and return whether their logits are the same as when each is alone.
 
         The prompts have unequal lengths. Their first `shared` tokens are read once for both, and are followed by
         `empty` unused positions.
@@ -165,7 +165,7 @@ def has_plain_head(policy: Policy) -> bool:
 
 @torch.no_grad()
 def gives_scores_of(policy: Policy, other: Policy) -> bool:
-    """Return whether `policy` gives a short text exactly the same scores as `other`.
+    """Return whether `policy` and `other` give exactly the same logits for a short text.
 
     Return False if `policy` raises a RuntimeError, except for lack of memory, which is raised to the caller.
     """

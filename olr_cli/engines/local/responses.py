@@ -56,9 +56,9 @@ def truncated(pi_BV: Tensor, sampling: Sampling) -> Tensor:
     """Return the probabilities, with 0 for every token that min_p, top_k or top_p excludes.
 
     The results of a row may add up to less than 1. The limits apply in the order min_p, top_k, top_p, as in vLLM, and
-    each sees only the tokens that are left by then. The most likely token always stays. If several tokens are as likely
-    as the k-th most likely one, `top_k` keeps all of them. `top_p` is nucleus sampling (Holtzman et al. 2020,
-    arXiv:1904.09751); for `min_p` see Nguyen et al. 2024, arXiv:2407.01082.
+    each sees only the tokens that the limits before it have kept. The most likely token always stays. If several tokens
+    are as likely as the k-th most likely one, `top_k` keeps all of them. `top_p` is nucleus sampling (Holtzman et al.
+    2020, arXiv:1904.09751); for `min_p` see Nguyen et al. 2024, arXiv:2407.01082.
     """
     top_p, top_k = sampling.top_p, sampling.top_k
     if sampling.min_p > 0:
@@ -89,10 +89,6 @@ def drawn(pi_DV: Tensor, rows_B: Tensor, uniform_B: Tensor) -> Tensor:
     Within the row, the result is the first token at which the cumulative probability, divided by the sum of the row,
     exceeds the rollout's random number. In a row of NaN, it is the last token.
 
-    In a large vocabulary, first a block of tokens is found and then a token in the block. This saves memory, because
-    cumulative sums over all tokens would take several times the memory of the probabilities. Sums are in float64,
-    because rare tokens would get lost in float32.
-
     Args:
         pi_DV: D rows of probabilities of V tokens. A row need not add up to 1.
         rows_B: for each rollout, the index of the row of `pi_DV` from which its token is drawn.
@@ -102,11 +98,14 @@ def drawn(pi_DV: Tensor, rows_B: Tensor, uniform_B: Tensor) -> Tensor:
         The ids of the tokens, (B,).
     """
     V = pi_DV.shape[-1]
+    # Sums are in float64, because rare tokens would get lost in float32.
     if V <= _BLOCK:
         cumulative_BV = pi_DV.double().cumsum(-1)[rows_B]
         # The product stays below the total even after rounding, so some word or block exceeds it.
         threshold_B1 = uniform_B[:, None] * cumulative_BV[:, -1:]
         return _first_above(cumulative_BV, threshold_B1)[:, 0]
+    # Find a block of tokens first, and then a token in the block: cumulative sums over all tokens would take several
+    # times the memory of the probabilities.
     cumulative_BK = _block_sums(pi_DV).cumsum(-1)[rows_B]
     threshold_B1 = uniform_B[:, None] * cumulative_BK[:, -1:]
     block_B1 = _first_above(cumulative_BK, threshold_B1)

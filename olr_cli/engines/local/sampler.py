@@ -38,7 +38,7 @@ class SampledRollouts:
 
     Log-probabilities, entropies and self-certainties are those of softmax(logits / temperature) over all tokens, even
     if top_p, top_k or min_p limits the draw. The update compares the log-probabilities with those of the policy that
-    trains, to which no such limit applies. (TRL and verl compute their old log-probabilities in the same way.)
+    trains, to which no such limit applies.
     """
 
     prompts: Sequence[list[int]]
@@ -53,6 +53,7 @@ class SampledRollouts:
     truncated_PG: Tensor
     """Whether the length limit cut the response off."""
 
+    # TRL and verl compute their old log-probabilities in the same way.
     logprobs_PGT: Tensor
     """log pi(token), 0 at padding; float32."""
 
@@ -232,8 +233,7 @@ def _extend(
     """Append each rollout's next token to its row of `context`, in place, and return the new row of each rollout, (B,).
 
     Rollouts share a row as long as all their tokens are equal. When their next tokens differ, the row is split. Rows
-    that no rollout uses any more are removed when a row is split, or once they are half of all rows. Removing them
-    earlier would cost about as much as it saves, because keys and values have to be moved.
+    that no rollout uses any more are removed when a row is split, or once they are half of all rows.
 
     In this example, rollouts 0 to 2 share row 0, and no rollout uses row 1 any more:
 
@@ -253,6 +253,7 @@ def _extend(
     pairs_N, next_rows_B = torch.unique(context_rows_B * V + tokens_B, return_inverse=True)
     parents_N, next_N = pairs_N // V, pairs_N % V
     is_split = bool((parents_N[1:] == parents_N[:-1]).any())
+    # Removing rows earlier would cost about as much as it saves, because keys and values have to be moved.
     if is_split or len(parents_N) <= D // 2:
         context.select(parents_N)
         policy.extend(context, next_N[:, None])

@@ -43,8 +43,8 @@ def response_statistics(
 ) -> TokenStatistics:
     """Return statistics of the tokens of given responses.
 
-    They carry gradients, unless torch's gradients are off. Where it saves time, beginnings that several sequences share
-    are computed only once.
+    The statistics carry gradients, unless torch's gradients are off. Beginnings that several sequences share are
+    computed only once where that saves time.
 
     Args:
         policy: the policy whose statistics are computed.
@@ -147,8 +147,8 @@ def _scores_of_rows(
 ) -> tuple[Tensor, Tensor]:
     """Return N rows of logits, (N, V), and for each response token the index of the row that scores it, (P, G, T).
 
-    Two responses to a prompt may share their rows if all their tokens are equal, padding included. In a block of
-    `Policy.without_head` the rows are hidden states instead of logits.
+    Responses to a prompt share rows only if all their tokens are equal, padding included; with `_scores_of_tree` they
+    share more. In a block of `Policy.without_head` the rows are hidden states instead of logits.
     """
     P, G, T = tokens_PGT.shape
     if policy.reads_whole(prompts, T):
