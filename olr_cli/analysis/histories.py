@@ -153,7 +153,7 @@ class RolloutHistory:
 
     @property
     def given_up(self) -> Path | None:
-        """The run's list of answers that took too long to grade, a file; None unless the history is of a single run.
+        """The run's list of answers that took too long to grade, a file; None unless it is of one run (R8).
 
         A replay reads the file and does not grade these answers either.
         """
@@ -178,7 +178,7 @@ def read_history(
     are_models: bool = False,
     report: Report = silent,
 ) -> RolloutHistory:
-    """Read rollouts from a run directory, or from the log of any trainer (`olr_cli.data.logs.read_log`).
+    """Read rollouts from a run directory, or from the log of any trainer (`olr_cli.data.logs.read_log`) (R1).
 
     Args:
         source: a run directory; for a log its files, folders of files, or patterns.
@@ -476,7 +476,7 @@ def rewards_responses(recipe: Recipe) -> bool:
 def _extracted_again(
     steps: Iterable[pl.DataFrame], run_recipe: Recipe, extractor: str | None
 ) -> Iterator[pl.DataFrame]:
-    """Yield a run's steps, with the answers extracted anew from the stored responses.
+    """Yield a run's steps, with the answers extracted anew from the stored responses (R6).
 
     If `extractor` is None, the answers to each prompt are read by the extractor that belongs to its data source.
     """

@@ -164,7 +164,7 @@ def _held_out(runs: Sequence[Run]) -> Source:
 
 
 def _last_scores(run: Path) -> StoredScores | None:
-    """Return the benchmark scores of a run's last scored checkpoint, or None if there are none.
+    """Return the benchmark scores of a run's last scored checkpoint, or None if there are none (R22).
 
     `olr evaluate RUN` scores checkpoints. Only evaluations on a benchmark of the paper count.
     """

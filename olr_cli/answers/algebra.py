@@ -64,7 +64,7 @@ _Point = tuple[int, int]
 
 
 def clear_caches() -> None:
-    """Empty the caches of sympy and of our parser.
+    """Empty the caches of sympy and of our parser (R8).
 
     A worker calls this before each task. With full caches, the work for a task would depend on the tasks before it.
     """

@@ -33,7 +33,7 @@ _LONGEST_LABEL = 120
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The meaning of an answer, independent of its spelling.
+    """The meaning of an answer, independent of its spelling (R8).
 
     | kind       | label                                 | parts                                             |
     |------------|---------------------------------------|---------------------------------------------------|
@@ -171,7 +171,7 @@ def _key(kind: str, label: str, parts: Sequence[str] = ()) -> Key:
 
 
 def is_read(key: Key) -> bool:
-    """Return whether the answers of the class with this key could be read.
+    """Return whether the answers of the class with this key could be read (R8).
 
     Unreadable answers have keys, too. They are in the same class only if their normalised texts are equal.
     """
@@ -241,7 +241,7 @@ def unordered(parts: Iterable[Form]) -> Form:
 
 
 class Vote(NamedTuple):
-    """The answers of a prompt's K rollouts, counted by class.
+    """The answers of a prompt's K rollouts, counted by class (R9).
 
     `vote` makes it from the answers, and `Vote.stored` from what a run stores. Answers with the same meaning form a
     class. The majority is the one class with the most rollouts. In a tie there is no majority.
@@ -290,7 +290,7 @@ class Vote(NamedTuple):
 
 
 def vote(answers: Sequence[str | None], keys: Mapping[str, Key]) -> Vote:
-    """Count the answers of a prompt's K rollouts by class, and return the counts as a `Vote`.
+    """Count the answers of a prompt's K rollouts by class, and return the counts as a `Vote` (R9).
 
     Args:
         answers: one answer per rollout. None is a missing answer; it doesn't vote but counts in K.

@@ -38,7 +38,7 @@ _REVERSED_DIGITS = re.compile(r"([0-9]+)(-?)")
 
 
 def boxed(response: str) -> str | None:
-    r"""Return the content of the last complete ``\boxed{...}``, or None if there is none or it is blank.
+    r"""Return the content of the last complete ``\boxed{...}``, or None if there is none or it is blank (R6).
 
     A box is complete if its brace is closed. The last box is the one that begins last. A number outside a box never
     counts, and adjacent boxes are not joined to a set. The time is linear in the length of the response.
@@ -205,7 +205,7 @@ _NAMED = re.compile(
 
 
 def choice(response: str) -> str | None:
-    r"""Return the letter of the option that a response chooses, or None if it chooses none or several.
+    r"""Return the letter of the option that a response chooses, or None if it chooses none or several (R20, R6).
 
     The first of these sources that names an option decides:
 
@@ -244,7 +244,7 @@ _SENTENCE_END = re.compile(r"[.!](?:\s|$)|。")
 
 
 def last_answer(response: str) -> str | None:
-    """Return the answer that a response marks in any of several notations, or None if it marks none.
+    """Return the answer that a response marks in any of several notations, or None if it marks none (R6).
 
     Meant for logs of other programs, not for training. The first of these that is present is the answer:
 
@@ -353,7 +353,7 @@ _ANOTHER_OPTION = re.compile(
 
 
 def option_letter(answer: str, options: int, *, numbered: bool = False) -> str | None:
-    r"""Return the letter of the one option that an answer names, or None if it names none or several.
+    r"""Return the letter of the one option that an answer names, or None if it names none or several (R20).
 
     ``B``, ``(b)``, ``\text{(B)}``, ``B) Planets``, ``B. Planets`` and ``Option B`` name the second option. The text of
     an option alone names none. A letter before a word is part of the text: ``A planet``, ``B cells``.
@@ -417,7 +417,7 @@ _TAG = re.compile(r"[A-Za-z][\w.-]*")
 
 
 def extract(response: str, extractor: str = "boxed") -> str | None:
-    """Return the answer that a response claims, or None if it claims none.
+    """Return the answer that a response claims, or None if it claims none (R6).
 
     If a response has thinking, only the text after it is read. A response that ends inside its thinking claims nothing.
     If the text after the thinking marks no answer, the extractor `last_answer` returns the last line of this text.
@@ -439,7 +439,7 @@ def extract(response: str, extractor: str = "boxed") -> str | None:
 
 @functools.cache
 def find_extractor(extractor: str) -> Extractor:
-    """Return the function that a setting of an extractor stands for.
+    """Return the function that a setting of an extractor stands for (R6).
 
     The function takes a response and returns its answer, or None if it finds none. Training, evaluation, audit and
     replay all read answers with such a function.
@@ -510,7 +510,7 @@ def reading_more(responses: Sequence[str]) -> str | None:
 
 
 def default_extractor(data_source: str) -> str:
-    """Return the name of the extractor for a data source.
+    """Return the name of the extractor for a data source (R6).
 
     It is `reversed_digits` or `first_integer` for the built-in arithmetic data sets, and `boxed` for any other name.
     """

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class Gold(NamedTuple):
-    """A label or true answer to compare answers with, and whether its question asks for a percentage."""
+    """A label or true answer to compare answers with, and whether its question asks for a percentage (R7)."""
 
     text: str
     in_percent: bool = False

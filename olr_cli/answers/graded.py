@@ -23,7 +23,7 @@ SENTINEL = "__NoCorrectAnswer__"
 
 
 def read_answer(response: str, extractor: str, prompt: str = "") -> str | None:
-    """Return the answer that a response claims, or None if it claims none.
+    """Return the answer that a response claims, or None if it claims none (R16, R6).
 
     Noise may replace a label by the text `SENTINEL`. A response that claims this text gets None, too, so it is never
     rewarded.
@@ -40,7 +40,7 @@ def read_answer(response: str, extractor: str, prompt: str = "") -> str | None:
 
 
 class Grading:
-    """The answers to several prompts, the class of each answer, and the judge's verdicts on them.
+    """The answers to several prompts, the class of each answer, and the judge's verdicts on them (R7).
 
     Answers with the same meaning form a class. A gold is a label or true answer. `ask` and `ask_pairs` have the judge
     compare answers with golds. `right`, `wrong` and `verdict` use the results, so call them afterwards: a pair that was
@@ -144,7 +144,7 @@ def any_of(golds: Sequence[str]) -> str:
 
 
 def right_answers(gold: str) -> list[str]:
-    """Return the golds in a text that `any_of` wrote: one gold as it is, or several as a JSON list.
+    """Return the golds in a text that `any_of` wrote: one gold as it is, or several as a JSON list (R16).
 
     Placeholders for a missing answer, such as N/A, are left out.
     """
@@ -213,7 +213,7 @@ def verify(
 
 
 def parse(response: str | None, extractor: str = "last_answer") -> str | None:
-    """Return the answer that a response claims, or None if it claims none.
+    """Return the answer that a response claims, or None if it claims none (R6).
 
     The default extractor, `last_answer`, accepts all common marks of an answer. `find_extractor` lists the other
     extractors. A response of None counts as an empty one.

@@ -109,7 +109,7 @@ class Judge(AbstractContextManager["Judge"]):
                 self._pool.prepare()
 
     def keys(self, answers: Iterable[str]) -> dict[str, Key]:
-        """Return a mapping from each answer to the key of its class.
+        """Return a mapping from each answer to the key of its class (R7).
 
         Answers with equal keys count as the same answer.
         """
@@ -125,7 +125,7 @@ class Judge(AbstractContextManager["Judge"]):
     def matches(
         self, pairs: Iterable[Pair], tolerance: float | None = None
     ) -> list[bool | None]:
-        """Return whether each answer is right, given the gold of its pair, in the order of `pairs`.
+        """Return whether each answer is right, given the gold of its pair, in the order of `pairs` (R3, R7).
 
         True and False are proved. None says that neither could be proved: such an answer does not count as right, and
         noise does not use it as a wrong label.
@@ -324,5 +324,5 @@ def shared_judge() -> Judge:
 
 
 def is_match(gold: str, answer: str) -> bool:
-    r"""Return whether an answer is proved right, given a gold. Write both like the content of ``\boxed{}``."""
+    r"""Return whether an answer is proved right, given a gold. Write both like the content of ``\boxed{}`` (R7)."""
     return shared_judge().matches([(gold, answer)]) == [True]

@@ -65,7 +65,7 @@ def symbols(text: str) -> list[str]:
 
 
 def names_value(form: Form, *, is_gold: bool) -> bool:
-    r"""Return whether an equation counts as a value, namely its last side: `m+n = 25` counts as 25.
+    r"""Return whether an equation counts as a value, namely its last side: `m+n = 25` counts as 25 (R7).
 
     The result is False for three kinds of equations:
 

@@ -509,7 +509,7 @@ with."""
 
 
 def normal_text(tidied: str) -> str:
-    r"""Return the text by which unreadable answers are compared.
+    r"""Return the text by which unreadable answers are compared (R8).
 
     In the result, a ``\text{}`` is replaced by its content, an index of one character has no braces (``x_1`` for
     ``x_{1}``), and spaces are only between words.

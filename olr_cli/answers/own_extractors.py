@@ -58,7 +58,7 @@ def _compiled(pattern: str) -> Any:
 
 
 def last_match(pattern: str) -> Extractor:
-    """Return an extractor for the last match of a pattern of RE2.
+    """Return an extractor for the last match of a pattern of RE2 (R8).
 
     The answer is the first group that matched, or the whole match if the pattern has no group. Without a match, or if
     the answer is blank, the extractor returns None.

@@ -72,7 +72,7 @@ def no_algebra(text: str) -> Form:
 
 
 def read(answer: str, leaf: Leaf = no_algebra) -> Form:
-    """Read an answer, and return its meaning as a `Form`.
+    """Read an answer, and return its meaning as a `Form` (R8).
 
     If the answer cannot be read, the form holds its text as `normal_text` returns it.
 

@@ -107,7 +107,7 @@ class ExternalPrompts:
         *,
         noise_type_of_sentinel: NoiseType,
     ) -> Prompt:
-        """Build a prompt from the values that a trainer passes.
+        """Build a prompt from the values that a trainer passes (R1).
 
         If `prompt_id` is None, an id is made. If the noise type is ``clean`` and there is no true answer, the label
         becomes the true answer.

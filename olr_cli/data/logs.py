@@ -120,7 +120,7 @@ def read_log(
     keeps_responses: bool = False,
     report: Report = silent,
 ) -> RolloutLog:
-    """Read rollouts from the files of any trainer, with few responses in memory at a time.
+    """Read rollouts from the files of any trainer, with few responses in memory at a time (R6).
 
     Prompts are told apart by `prompt_id` or, if the files have no ids, by their text. A visit of a prompt is the group
     of its rollouts in one step. If a step has a multiple of the usual number of rollouts of a prompt, it holds several
@@ -491,7 +491,7 @@ def answers_of(
     extractor: str | None,
     prompts: pl.Series | None = None,
 ) -> pl.Series:
-    """Return a series `answer` with the answer that each response claims, null where there is none.
+    """Return a series `answer` with the answer that each response claims, null where there is none (R6).
 
     Args:
         responses: texts of the responses.

@@ -29,7 +29,7 @@ def inject(
     active_share: Share = Decimal("0.5"),
     wrong_answers: Mapping[str, Sequence[str]] | None = None,
 ) -> PromptSet:
-    """Add noise to a data set: replace the labels of exactly round(ratio * N) of the N prompts, and mark these prompts.
+    """Replace the labels of exactly round(ratio * N) of the N prompts of a data set, and mark these (R1 to R4).
 
     The labels so far are taken to be true, and become the true answers of all prompts. The marked prompts are the first
     ones of a permutation drawn by `seed`. With the same seed, a larger ratio therefore also marks all prompts that a
@@ -90,7 +90,7 @@ def inject(
 
 
 def marked_count(ratio: Fraction, size: int) -> int:
-    """Return round(ratio * size), halves up, in exact arithmetic."""
+    """Return round(ratio * size), halves up, in exact arithmetic (R1)."""
     # Not `round`, which rounds halves to even and would mark no prompt of one at a ratio of 0.5.
     return int(ratio * size + Fraction(1, 2))
 

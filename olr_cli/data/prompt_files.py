@@ -225,7 +225,7 @@ def read_rows(
     reading: Reading = Reading(),
     prompt_ids: Sequence[str] = (),
 ) -> PromptSet:
-    """Read the rows of a file as prompts.
+    """Read the rows of a file as prompts (R1).
 
     Args:
         rows: rows in the interchange format, or rows whose columns `find_columns` can find. The column
@@ -548,7 +548,7 @@ Mark: TypeAlias = tuple[NoiseType | None, str | None]
 def _marks(
     rows: Rows, labels: Sequence[str | None], noise_type_of_sentinel: NoiseType
 ) -> list[Mark]:
-    """Return the noise type and the true answer of every row, each None where it is unknown.
+    """Return the noise type and the true answer of every row, each None where it is unknown (R1).
 
     1. A noise type and a true answer that a row states in `extra_info` are kept. With the type ``clean`` and no true
        answer, the label is the true answer.
@@ -597,7 +597,7 @@ def _noise_types(rows: Rows) -> list[NoiseType | None]:
 def _with_points(
     labels: Sequence[str | None], marks: Sequence[Mark]
 ) -> tuple[list[str | None], list[Mark]]:
-    """Replace decimal commas by points in labels and in the true answers of `marks`.
+    """Replace decimal commas by points in labels and in the true answers of `marks` (R7).
 
     `marks` are (noise type, true answer) pairs.
     """
@@ -646,7 +646,7 @@ def read_prompts(
     noise_type_of_sentinel: NoiseType = "inactive",
     reading: Reading = Reading(),
 ) -> PromptSet:
-    """Read prompts from a built-in set, from Parquet, JSON or CSV files, or from the hub.
+    """Read prompts from a built-in set, from Parquet, JSON or CSV files, or from the hub (R1).
 
     Args:
         source: a built-in set (``arithmetic[:kind]``), a file, folder or pattern of files, or a hub id

@@ -88,7 +88,7 @@ class Prompt:
     # Cached, because every label needs it at every visit.
     @cached_property
     def in_percent(self) -> bool:
-        """Whether the question asks for a percentage; its answer may then have a percent sign or not."""
+        """Whether the question asks for a percentage; its answer may then have a percent sign or not (R7)."""
         if self.stored_in_percent is not None:
             return self.stored_in_percent
         return in_percent(self.messages)
@@ -127,7 +127,7 @@ class Prompt:
 
 
 def in_percent(messages: Sequence[Message]) -> bool:
-    """Return whether the user's last turn asks for a percentage."""
+    """Return whether the user's last turn asks for a percentage (R7)."""
     return asks_for_percent(
         next((turn.content for turn in messages[::-1] if turn.role == "user"), "")
     )
@@ -247,7 +247,7 @@ class PromptSet:
         )
 
     def sample(self, size: int, seed: int) -> PromptSet:
-        """Draw a random subset, in file order; with the same seed, a larger sample contains a smaller one.
+        """Draw a random subset, in file order; with the same seed, a larger sample contains a smaller one (R18).
 
         Raises:
             UserError: there are fewer than `size` prompts.
@@ -272,7 +272,7 @@ class PromptSet:
         return replace(self, prompts=tuple(prompts), facts={**self.facts, **facts})
 
     def require_labels(self, purpose: str) -> None:
-        """Raise UserError if a prompt has no label; `purpose` completes "… needs the label of every prompt"."""
+        """Raise UserError if a prompt has no label; `purpose` completes "… needs the label of every prompt" (R5)."""
         # The last of these columns holds objects and exists in one source only, so the error does not suggest it.
         lack = f"no column of labels ({', '.join(OF_PROMPTS['answer'].known[:-1])})"
         if self.hint:

@@ -40,7 +40,7 @@ _OUTER_SPACE = re.compile(r" (?:(?!\w)|(?<!\w ))")
 
 
 def normal_question(messages: Iterable[Message]) -> str:
-    """Return all the user's turns as one normalised text, without chat templates.
+    """Return all the user's turns as one normalised text, without chat templates (R24).
 
     Two prompts ask the same question if and only if these texts are equal.
     """

@@ -37,7 +37,7 @@ def training_prompts(recipe: Recipe) -> PromptSet:
 
 
 def training_data(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
-    """Return the training prompts with the recipe's noise and verified labels, and the held-out prompts.
+    """Return the training prompts with the recipe's noise and verified labels, and the held-out prompts (R1).
 
     A verified label is a true answer that a person has checked. `data.verified` is a file of such labels, or a number
     of prompts to draw; the true answers of drawn prompts count as verified.
@@ -169,7 +169,7 @@ def _with_noise(prompts: PromptSet, recipe: Recipe) -> PromptSet:
 
 
 def sentinel_type(recipe: Recipe) -> NoiseType:
-    """Return the noise type of rows that have the sentinel as their label and name no type.
+    """Return the noise type of rows that have the sentinel as their label and name no type (R1).
 
     The sentinel is the text by which noise replaces a label. The type is ``active`` if the recipe's noise is active,
     else ``inactive``.
@@ -208,7 +208,7 @@ def held_out_prompts(recipe: Recipe, source: str, split: str) -> PromptSet:
 
 
 def noise_draw(recipe: Recipe) -> NoiseDraw:
-    """Return the rule by which an active noisy label is drawn from the wrong answers of a visit.
+    """Return the rule by which an active noisy label is drawn from the wrong answers of a visit (R3).
 
     A visit is the group of rollouts of one prompt at one step. The rule is ``uniform`` if the recipe has no active
     noise.

@@ -46,7 +46,7 @@ class VerifiedLabel:
 
 
 class VerifiedLabels:
-    """The verified labels of a file, with methods that find the label of a prompt.
+    """The verified labels of a file, with methods that find the label of a prompt (R23).
 
     A prompt gets the label with its id. If no label has this id, the prompt gets the label with its question. A label
     with the prompt's id but another question is an error. The object remembers which labels and prompts have matched.
@@ -216,7 +216,7 @@ class VerifiedLabels:
             )
 
     def _require_one_question(self, prompt: Prompt, label: VerifiedLabel) -> None:
-        """Raise UserError if a prompt and the label with its id ask different questions."""
+        """Raise UserError if a prompt and the label with its id ask different questions (R23)."""
         if (
             label.messages
             and prompt.messages

@@ -88,7 +88,7 @@ def check_same_start(path: Path, recipe: Recipe, data: DataSets, engine: Engine)
 
 
 def other_conditions(path: Path, engine: Engine) -> list[str]:
-    """Return a list with a warning if hardware or versions differ from those of the run's last attempt.
+    """Return a list with a warning if hardware or versions differ from those of the run's last attempt (R18).
 
     Results may then differ in rounding. If nothing differs, the list is empty.
     """

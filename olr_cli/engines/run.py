@@ -232,7 +232,7 @@ def load_data(recipe: Recipe, kind: Kind = "training", day: date | None = None) 
 
 
 def loss_average_departure(recipe: Recipe) -> str:
-    """Return a sentence, for the manifest, on how our mean of the loss differs from that of the paper's authors.
+    """Return a sentence, for the manifest, on how our mean of the loss differs from that of the paper's authors (R17).
 
     There is a sentence for either value of `train.loss_average`, because neither is exactly the authors' mean. The
     authors average the loss over the tokens of each micro-batch of 4 responses, and then over the micro-batches.

@@ -23,7 +23,7 @@ _BATCH = 2_000_000
 
 
 def bootstrap_interval(strata: Sequence[Sequence[float]], *purpose: str) -> Ends | None:
-    """Return a 95 % bootstrap interval (BCa, Efron 1987) for an average over benchmarks.
+    """Return a 95 % bootstrap interval (BCa, Efron 1987) for an average over benchmarks (R18).
 
     The average is the mean of the benchmarks' means. Each benchmark's problems are resampled among themselves.
 

@@ -131,7 +131,7 @@ class TaskRecord(Section):
 
 @dataclass(frozen=True)
 class Task:
-    """A benchmark to evaluate, with its problems and the number of samples of each.
+    """A benchmark to evaluate, with its problems and the number of samples of each (R19).
 
     `data` is the file or folder that replaces the benchmark's source, if any. `verified` describes the file of checked
     golds (verified keys) that replaced the benchmark's own golds, if any.

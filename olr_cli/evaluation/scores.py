@@ -118,7 +118,7 @@ def score(
     *,
     problems: int | None = None,
 ) -> Score:
-    """Return the score of one benchmark, computed from its graded samples.
+    """Return the score of one benchmark, computed from its graded samples (R19).
 
     Args:
         benchmark: the benchmark.

@@ -30,7 +30,7 @@ _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 def targets(
     model: str, checkpoints: Sequence[str], out: Path | None, *, is_served: bool = False
 ) -> list[Target]:
-    """Return what is evaluated for one model that a command names: the model itself, or checkpoints of a run.
+    """Return what is evaluated for one model that a command names: the model itself, or checkpoints of a run (R22).
 
     Each target has a folder for its results.
 

@@ -82,7 +82,7 @@ KINDS: dict[str, tuple[str, Mapping[str, type[Section]]]] = {
 
 
 class Recipe(Section):
-    """All settings of a run: every setting of olr that can affect the run's result is a key in here."""
+    """All settings of a run: every setting of olr that can affect the run's result is a key in here (R18)."""
 
     name: str = default(
         "run",

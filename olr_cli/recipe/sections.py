@@ -133,7 +133,7 @@ NoiseDraw = Literal["uniform", "frequency", "most_frequent"]
 
 
 class NoiseSection(Section):
-    """Base class of the section `noise`: a share of the training prompts is marked and gets wrong labels.
+    """Base class of the section `noise`: a share of the training prompts is marked and gets wrong labels (R1).
 
     The prompts are drawn when the run starts. If the data file already marks prompts as noisy, no further prompts are
     drawn, and `ratio` must be left out.

@@ -97,7 +97,7 @@ def best_step(run: Path) -> int | None:
 
 
 def is_best(run: Path, step: int, metrics: Metrics) -> bool:
-    """Return whether `step` has the run's highest accuracy on the validation set so far.
+    """Return whether `step` has the run's highest accuracy on the validation set so far (R22).
 
     In a tie, the earlier step is the best. `metrics` are the step's metrics, which must already be in the run's
     metrics.jsonl. If they have no validation accuracy, the result is False.

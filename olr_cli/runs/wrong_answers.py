@@ -104,7 +104,7 @@ def _of_log(source: Path, prompts: PromptSet) -> pl.DataFrame:
 def proved_wrong(
     answers: Mapping[str, Sequence[str]], prompts: Sequence[Prompt], judge: Judge
 ) -> tuple[dict[str, list[str]], list[tuple[str, str]]]:
-    """Choose the stored answers that may be written into a file as wrong labels (frozen noise, R4).
+    """Choose the stored answers that may be written into a file as wrong labels (frozen noise, R4) (R3).
 
     An answer is chosen if the grader can parse it and it is proved to differ from the prompt's label. The labels of
     `prompts` are taken to be true. Of answers that mean the same, the spelling that sorts first is returned.

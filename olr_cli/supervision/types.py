@@ -76,7 +76,7 @@ LabelSource = Literal["given", "noisy", "sentinel", "majority", "verified", "non
 
 @dataclass(frozen=True, slots=True)
 class LabelRecord:
-    """A row of the labels table: the decision about one prompt at one visit, and the facts behind it.
+    """A row of the labels table: the decision about one prompt at one visit, and the facts behind it (R7).
 
     None means unknown or not applicable, never 0. If a method also rolls out a second wording of the prompt, votes,
     counts and label are those of the original wording. Counts are numbers of this visit's rollouts.

@@ -192,7 +192,7 @@ class OlrReward(TrainerCallback, ExportableState):
         )
 
     def _text(self, prompt: Any, completion: Any, tokens: Sequence[int]) -> str:
-        """Return a completion as text, with the tags of thinking, such as ``<think>``, that TRL has left out.
+        """Return a completion as text, with the tags of thinking, such as ``<think>``, that TRL has left out (R6).
 
         TRL removes tags that are special tokens; here they are restored from `tokens`, the completion's token ids. If
         the prompt ends with a tag that the chat template has put there, the text begins with this tag.

@@ -287,7 +287,7 @@ def _of_log(history: RolloutHistory) -> PromptSet:
 def export(
     audit: Audit, data: PromptSet, target: Path, judge: Judge, choice: Choice
 ) -> tuple[File, int]:
-    """Write the rows of a data set that `choice` keeps, with their labels after the audit, to the file `target`.
+    """Write the rows of a data set that `choice` keeps, with their labels after the audit, to the file `target` (R4).
 
     A CSV file keeps its own columns; .parquet and .jsonl are in the interchange format. In rows for people to check, a
     verified true answer is the label. A new label comes with a new ``noise_type``. If active noise drew a new label at

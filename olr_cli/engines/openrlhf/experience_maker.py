@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class PromptOrder:
-    """Iterate over a run's prompts for OpenRLHF, in the order in which the local engine visits them.
+    """Iterate over a run's prompts for OpenRLHF, in the order in which the local engine visits them (R18).
 
     Each iteration covers one epoch. The first one skips the epoch's steps that were complete when the job started. This
     class replaces OpenRLHF's data loader, whose state cannot be restored at the end of an epoch.
