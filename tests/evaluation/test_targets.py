@@ -225,6 +225,16 @@ def test_a_file_is_asked_as_in_training(tmp_path):
     assert choose("math,math-data", own=[benchmark])[1] == benchmark
 
 
+def test_how_a_file_was_read_is_noted(tmp_path):
+    rows = [
+        {"question": f"What is {n}+1?", "options": ["one", "two"], "answer": "AB"[n]}
+        for n in range(2)
+    ]
+    (benchmark,) = file_benchmarks(json_lines(tmp_path / "mine.jsonl", *rows))
+    assert benchmark.notes == read_prompts(tmp_path / "mine.jsonl").notes
+    assert any("'options'" in note for note in benchmark.notes)
+
+
 def test_golds_of_a_file_that_no_answer_can_match_are_told_before_anything_is_sampled(
     tmp_path, monkeypatch
 ):

@@ -305,7 +305,7 @@ def test_durations_are_readable():
 @each(
     "seconds, shown",
     (99.4, "99s"), (99.6, "2m"), (99.4 * 60, "99m"), (99.6 * 60, "1.7h"), (9.94 * 3600, "9.9h"), (9.96 * 3600, "10h"),
-    (47.4 * 3600, "47h"), (47.6 * 3600, "2d"),
+    (47.4 * 3600, "47h"), (47.6 * 3600, "2d"), (1.9499 * 3600, "1.9h"), (9.949 * 3600, "9.9h"), (46.4999 * 3600, "46h"),
 )  # fmt: skip
 def test_a_rough_duration_has_the_smallest_unit_that_has_room(seconds, shown):
     assert rough_duration(seconds) == shown
