@@ -157,10 +157,10 @@ class Judge(AbstractContextManager["Judge"]):
     def _verdicts(
         self, kind: str, pairs: Iterable[Pair], tolerance: str = ""
     ) -> list[bool | None]:
-        """Return whether each answer matches its gold, in the order of `pairs`; None if that is undecided.
+        """Return whether each answer matches its gold, in the order of `pairs`; None if neither is proved.
 
         Args:
-            kind: "matches" or "may match", the kind of comparison.
+            kind: "matches" for the verdicts of `matches`, or "may match" for the more lenient ones of `may_match`.
             pairs: pairs of a gold and an answer. Two plain integers are compared as texts, whatever the kind.
             tolerance: relative tolerance for numbers, such as "0.01"; empty for none.
         """

@@ -164,11 +164,10 @@ def matches(
 
 
 def _proof_by_algebra(gold: _Side, answer: _Side, proof: Proof) -> bool | None:
-    """Return math-verify's verdict on a pair, or None if it is not asked or cannot tell.
+    """Return math-verify's verdict on a pair that our own comparison left open; None if it is not asked or cannot tell.
 
-    `proof` asks math-verify. It is called only if our own parser could not fully read the gold or the answer. If the
-    parser could read both, the open question is an order, as in `2, 1` for (1, 2), or a unit, as in 500 g for 0.5 kg.
-    math-verify cannot decide such questions.
+    `proof` asks math-verify. It is called only if our parser could not fully read the gold or the answer. If the parser
+    read both, what is open is an order (`2, 1` for (1, 2)) or a unit (500 g for 0.5 kg), which math-verify ignores.
     """
     if is_left_to_algebra(gold.form) or is_left_to_algebra(answer.form):
         return proof(gold.text, answer.text)
@@ -203,9 +202,14 @@ def _match_otherwise(gold: _Side, answer: _Side, leaf: Leaf) -> bool:
 
 
 def reason(gold: str, answer: str, leaf: Leaf = no_algebra) -> str:
-    """Return why `matches` cannot decide a pair, as the name of a `Verdict`.
+    """Return why `matches` left a pair undecided, as the name of a `Verdict`; call it for such pairs alone.
 
-    The name is TWO_READINGS, TOO_LARGE, UNREAD or UNDECIDED. The function `leaf` reads the mathematical expressions.
+    - TWO_READINGS: the gold may be one number or two, as `3,14`.
+    - TOO_LARGE: a number has too many digits.
+    - UNREAD: the answer could not be read.
+    - UNDECIDED: any other reason.
+
+    `leaf` reads mathematical expressions with computer algebra. By default, a text that needs it raises `NeedsAlgebra`.
     """
     text = tidy(gold)
     # `3,14` may be a decimal or two numbers, but the comma of an index (`x_{1,2}`) is never a decimal comma.

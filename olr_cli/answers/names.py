@@ -71,8 +71,8 @@ def names_value(form: Form, *, is_gold: bool) -> bool:
 
     1. An equation in one unknown, such as `\log_2 x = 3`, which still has to be solved.
     2. A gold that is a curve or a law, such as `x^2 + y^2 = 1`.
-    3. An answer with a function of an angle or of a small letter, such as `\tan\theta = 5`, which may still have to be
-       solved.
+    3. An answer with a function, such as `\tan`, and with \theta or a lowercase Latin letter, such as `\tan\theta = 5`.
+       It may still have to be solved.
 
     Args:
         form: any parsed answer. If it is no equation, or its `Form` has no parts, the result is False.

@@ -242,10 +242,11 @@ def _letters(text: str) -> set[str]:
 
 
 def _has_other_letters(question: str, label: str) -> bool:
-    """Return whether a label has variables that do not belong to its question.
+    """Return whether a label's variables do not belong to its question.
 
-    The variable of a label such as ``x = 5`` must be in the question. Of two or more variables, at least one must be in
-    the question, unless the question has no variables.
+    - A label such as ``x = 5``: whether `x` is not in the question.
+    - A label with two or more variables: whether the question has variables, but none of these.
+    - Any other label: False.
     """
     named = re.fullmatch(r"\W*([A-Za-z])\s*=[^=A-Za-z]*\d[^=A-Za-z]*", label)
     if named is not None:

@@ -335,14 +335,14 @@ def _latest(files: Sequence[Path]) -> dict[str, tuple[str, Path]]:
 
 
 def _task(name: str, date: str, file: Path, log: RolloutLog, say: Say) -> _LoggedTask:
-    """Return the task of a log whose rows have been read.
+    """Return a log's task: its problems with their responses, how these were sampled, and the log's own scores.
 
-    A log of lm-eval also says how the responses were sampled, and a file of scores often lies beside it. For any other
-    log, all settings of the sampling are unknown.
+    Only a log of lm-eval says how its responses were sampled; for any other log, all settings are unknown. The scores
+    come from lm-eval's file ``results_DATE.json`` beside the log; they are empty if there is none.
 
     Args:
         name: the task's name.
-        date: the date in the log's name, or an empty text. lm-eval's file of scores has the same date in its name.
+        date: the date in the log's name, or an empty text.
         file: the log's file or folder.
         log: the content of `file`.
         say: is called with notes on the log.

@@ -287,7 +287,8 @@ class ColumnSupervisor:
             `visits` with three more columns:
 
             - label: the label before any replacement; null for none.
-            - label_source: where this label comes from: ``verified``, ``noisy``, ``given``, ``sentinel`` or ``none``.
+            - label_source: ``verified`` for a verified true answer, ``noisy`` for a noisy label, ``given`` for the
+              file's label, ``sentinel`` for the text of inactive noise that no answer matches, ``none`` for no label.
             - is_selected: whether the majority replaces this label.
         """
         is_marked = pl.col("noise_type") != "clean"
@@ -389,6 +390,9 @@ def _classes(spellings: pl.DataFrame, texts: pl.DataFrame) -> pl.DataFrame:
 def _with_majorities(visits: pl.DataFrame, classes: pl.DataFrame) -> pl.DataFrame:
     """Add each visit's majority, the one class of answers with the most rollouts (R9), and its pass rate (R10).
 
+    `classes` has a row per class of answers of a visit: the visit (`group`), the class's number (`key`), its most
+    frequent spelling (`text`) and its number of rollouts (`votes`).
+
     Returns:
         `visits` with four more columns:
 
@@ -411,8 +415,17 @@ def _with_majorities(visits: pl.DataFrame, classes: pl.DataFrame) -> pl.DataFram
 def _past_rows(visits: pl.DataFrame) -> pl.DataFrame:
     """Return one row per visit, in the form in which the history keeps earlier visits (`_PAST`).
 
-    The columns are prompt (number of the prompt), text (the majority answer; null without a majority), rollouts (K),
-    visits (always 1 here), count (rollouts in the majority's class) and moment (visit number times count).
+    `visits` needs the columns prompt, visit, rollouts, majority_answer and majority_count.
+
+    Returns:
+        A table with these columns:
+
+        - prompt: number of the prompt.
+        - text: the majority answer; null without a majority.
+        - rollouts: number of rollouts, K.
+        - visits: number of visits in the row, here 1.
+        - count: number of rollouts in the majority's class.
+        - moment: `visit` times count; slopes are computed from sums of it. `visit` counts the prompt's own visits.
     """
     count = pl.col("majority_count")
     sums = {"visits": pl.lit(1), "count": count, "moment": pl.col("visit") * count}

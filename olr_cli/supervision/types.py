@@ -343,10 +343,9 @@ class Step:
 
     @cached_property
     def parts(self) -> list[int]:
-        """Indices that separate the rollouts by group and by view (wording of the prompt).
+        """Indices at which a new group or a new view (wording of the prompt) begins, and the number of rollouts.
 
-        The rollouts of one view of a group lie between two neighbouring indices. The last index is the number of
-        rollouts.
+        The list begins with 0. Rollouts ``parts[i]`` to ``parts[i + 1] - 1`` are those of one view of one group.
         """
         # Most methods have one view, so a group is its only part.
         if len(set(self.views)) < 2:

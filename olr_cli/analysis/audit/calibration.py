@@ -283,10 +283,11 @@ def auroc(scores: Floats, is_true: Bools) -> float | None:
 
 
 def is_no_random_draw(verified: Verified, odds: Floats) -> bool:
-    """Return whether labels marked as a random draw are clearly more doubtful than the others, or clearly less.
+    """Return whether the labels that `verified` marks as a random draw cannot be one.
 
-    The rank test of Mann and Whitney compares the log odds of the two groups, at p < .005. If either group is empty,
-    the result is False. `odds` are (P,) log odds that the label is wrong; NaN without a label.
+    This is so if they are clearly more doubtful, or clearly less, than all labels without the mark: if the rank test of
+    Mann and Whitney finds p < .005. If either group is empty, the result is False. `odds` are (P,) log odds that the
+    label is wrong; NaN without a label.
     """
     from scipy.stats import mannwhitneyu
 

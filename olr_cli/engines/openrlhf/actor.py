@@ -70,9 +70,9 @@ def _at_actions(values_BT: Tensor, actions: int) -> Tensor:
 def token_statistics(logits_BTV: Tensor, action_mask_BA: Tensor) -> tuple[Tensor, Tensor]:
     """Return the entropy and the self-certainty of the policy at each response token, without gradient.
 
-    Self-certainty is KL(uniform || policy). Both results are in nats and have the shape (B, A) of `action_mask_BA`. The
-    mask is 1 at response tokens. Where the mask is 0, both results are 0. Positions are processed in chunks to save
-    memory.
+    Self-certainty is KL(uniform || policy). Both results are in nats and have the shape (B, A) of `action_mask_BA`,
+    which is 1 at response tokens; elsewhere the results are 0. The A actions are the last A of the T tokens, and the
+    logits for a token are at the position before it. Positions are processed in chunks to save memory.
     """
     B, T, V = logits_BTV.shape
     actions = action_mask_BA.shape[1]
@@ -268,10 +268,9 @@ class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
     ) -> dict[str, Any]:
         """Train on one micro-batch; return what OpenRLHF reports of it, with corrected metrics of loss, entropy and KL.
 
-        OpenRLHF later averages these metrics over all micro-batches. With the correction, the averages are:
-
-        - If the loss is a mean over tokens: the mean over all tokens of the step.
-        - If the loss is a mean over responses: the average of the mini-batches' means, weighted by tokens.
+        OpenRLHF averages the metrics of micro-batches with their tokens as weights, although each metric is already a
+        share of its mini-batch's. The correction makes that average right: a mean over the step's tokens, or, if the
+        loss is a mean over responses, a mean of the mini-batches' values, weighted by their tokens.
 
         If no token of the micro-batch trains, it adds nothing to the gradient or to any average.
 
@@ -439,5 +438,5 @@ class _ReferenceActor(ReferenceModelActor.__ray_metadata__.modified_class):  # t
 
 
 def reference_actor() -> object:
-    """Return the Ray actor class that replaces OpenRLHF's reference model."""
+    """Return the Ray actor class that replaces OpenRLHF's reference model; `_ReferenceActor` says what it changes."""
     return ray.remote(num_gpus=1)(_ReferenceActor)
