@@ -439,10 +439,10 @@ def _of_voters(tally: Tally, is_voter: Bools) -> tuple[Tally, Numbers]:
 
 
 def _difficulties(spread: float) -> tuple[Floats, Floats]:
-    """Return (D,) difficulties of questions in log odds, and (D,) the logarithms of their probabilities.
+    """Return (D,) difficulties that a question may have, and (D,) the logarithms of how probable each one is.
 
-    They approximate a normal distribution with mean 0 and standard deviation `spread`. If `spread` is 0, the only
-    difficulty is 0.
+    A difficulty is what it takes from an annotator's log odds of a right answer. The D points approximate a normal
+    distribution with mean 0 and standard deviation `spread`. If `spread` is 0, the only difficulty is 0.
     """
     nodes, weights = np.polynomial.hermite_e.hermegauss(_DIFFICULTIES if spread else 1)
     return spread * nodes, np.log(weights / weights.sum())

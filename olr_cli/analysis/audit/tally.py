@@ -59,7 +59,7 @@ class Tally:
 
 
 def tally(history: RolloutHistory, judge: Judge) -> Tally:
-    """Count the answers to each prompt by model, and find the answer that is the prompt's label.
+    """Count how often each model gave each answer to each prompt, and find the answer that is the prompt's label.
 
     Only answers to the original wording of a prompt count. The history's `steps` are read once, so an iterator is used
     up.

@@ -130,11 +130,11 @@ def _rules(cases: pl.DataFrame, name: str) -> tuple[pl.DataFrame, list[VerifierR
 
 
 def _conditions(cases: pl.DataFrame) -> list[tuple[dict[str, Any], pl.Expr]]:
-    """Return the possible conditions of a rule, each in two forms.
+    """Return the conditions under which a verifier may err, each in two forms.
 
     The first form is a dict, with the keys of `VerifierRule` that state the condition in a recipe. The second is an
-    expression that is true for the cases that the condition covers. If two conditions explain equally much, the earlier
-    one is to be preferred. `cases` has a row per answer to a prompt.
+    expression that is true for the cases that the condition covers. Of two conditions that explain as many errors, take
+    the earlier one. `cases` has a row per answer to a prompt; its values give the conditions on numbers and endings.
     """
     answer, distance = pl.col("answer"), pl.col("distance")
     last = answer.str.extract("([0-9])$")
