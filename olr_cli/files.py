@@ -41,6 +41,7 @@ _REMEDIES = {
     errno.EACCES: "you may not write there; change the permissions or choose another folder",
     errno.EPERM: "you may not write there; change the permissions or choose another folder",
     errno.EROFS: "the file system is read-only; choose another folder",
+    errno.ENOENT: "no file can be made there; choose another folder",
 }
 """Error number -> problem and remedy, for every error that the user can fix."""
 
@@ -134,8 +135,11 @@ def error_number(error: BaseException) -> int:
     is searched for the system's words for an error, because safetensors, polars and Ray only quote these.
     """
     for cause in causes(error):
-        if isinstance(cause, OSError) and cause.errno:
-            return cause.errno
+        # An OSError of polars has no number; like every error of Rust, it ends in "(os error 13)".
+        quoted = re.search(r"\(os error (\d+)\)", str(cause))
+        number = getattr(cause, "errno", None) or (int(quoted[1]) if quoted else 0)
+        if isinstance(cause, OSError) and number:
+            return number
     return next(
         (number for number in _SYSTEM_ERRORS if os.strerror(number) in str(error)), 0
     )

@@ -43,6 +43,29 @@ def test_what_the_user_can_mend_is_a_sentence(tmp_path, number, remedy):
         fail(number)
 
 
+@pytest.mark.parametrize(
+    "error, remedy",
+    [
+        (
+            PermissionError("Permission denied (os error 13): q.csv"),
+            "you may not write there",
+        ),
+        (
+            FileNotFoundError("No such file or directory (os error 2): q"),
+            "no file can be made",
+        ),
+    ],
+)
+def test_an_error_of_polars_that_only_quotes_its_number_is_a_sentence(
+    tmp_path, error, remedy
+):
+    with (
+        pytest.raises(UserError, match=f"q.csv could not be written: {remedy}"),
+        writing(tmp_path / "q.csv"),
+    ):
+        raise error
+
+
 def test_an_error_raised_while_the_disks_is_handled_is_the_disks(tmp_path):
     with pytest.raises(UserError, match="the disk is full"), writing(tmp_path):
         try:

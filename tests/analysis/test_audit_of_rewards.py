@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 from cases import each
-from commands import answered, done, refused
+from commands import answered, done, olr, refused
 
 from olr_cli.answers import is_match
 from olr_cli.answers.graded import SENTINEL
@@ -604,3 +604,18 @@ def test_the_page_on_a_judges_verdicts_shows_what_its_commands_print(tmp_path, m
     assert " ".join(lines.split()) in page
     section = done(*audit, "--verified", "checked.csv", "--as-recipe").stdout
     assert "false_negative_rate: 0.03\n  false_positive_rate: 0.02\n" in section
+
+
+@pytest.mark.parametrize("words", [[], ["--rewards"]], ids=["labels", "rewards"])
+def test_a_table_that_cannot_be_written_comes_after_the_result(
+    log, tmp_path, monkeypatch, words
+):
+    def fails(*_):
+        raise PermissionError("Permission denied (os error 13): q.csv")
+
+    monkeypatch.setattr(pl.DataFrame, "write_csv", fails)
+    result = olr("audit", log, *words, "--out", tmp_path / "q.csv")
+    assert result.exit_code == 2
+    assert "Error: --out: " in result.stderr and "you may not write there" in result.stderr
+    assert result.stdout.strip()
+    assert not list(tmp_path.glob("q.csv"))

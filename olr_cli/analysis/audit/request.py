@@ -46,7 +46,7 @@ from olr_cli.data.logs import Report
 from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import PromptSet
 from olr_cli.data.values import CSV
-from olr_cli.errors import UserError
+from olr_cli.errors import UserError, at
 from olr_cli.files import require_new, require_table_name, write_new
 from olr_cli.recipe.schema import Recipe
 from olr_cli.recipe.sections import DataSection, ExternalEngine
@@ -220,7 +220,8 @@ def _with_table(
     If the table cannot be written, `show` is called with the output before the error is raised.
     """
     try:
-        is_new = write_table(table, out)
+        with at("out"):
+            is_new = write_table(table, out)
     except UserError:
         # The audit may have taken long, so print its result before the error.
         show(answer)
