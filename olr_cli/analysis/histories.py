@@ -202,13 +202,15 @@ def read_history(
         return _log_history(places, columns, changes, keeps_responses, report)
     if not has_run(runs[0]):
         raise _without_rollouts(runs[0])
-    if are_models and len(runs) > 1 and all(map(has_run, places)) and not columns:
+    if columns and all(map(has_run, places)):
+        raise UserError("only logs have columns to name", "leave it out", "columns")
+    if are_models and len(runs) > 1 and all(map(has_run, places)):
         return _history_of_runs(runs, changes, report, keeps_responses=keeps_responses)
-    if len(places) > 1 or columns:
+    if len(places) > 1:
         remark = next((f", and {it} is none" for it in places if not has_run(it)), "")
         raise UserError(
             f"{runs[0]} is a run directory{remark}",
-            "name it alone, or in an audit with other runs; columns are for logs",
+            "name it alone, or in an audit with other runs",
         )
     return _run_history(runs[0], changes, report)
 

@@ -355,7 +355,7 @@ def test_runs_that_cannot_be_compared_are_refused(sampled, server):
         "audit", *sampled, "gone"
     )
     told = refused("audit", *sampled, "--columns", "model=m")
-    assert "is a run directory; name it alone, or in an audit with other runs" in told
+    assert "--columns: only logs have columns to name; leave it out" in told
 
 
 def test_a_run_that_is_not_finished_is_audited_with_the_others_and_said(sampled):

@@ -221,7 +221,7 @@ def test_problems_with_several_keys_are_left_out_and_counted(tmp_path):
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["--columns", "prompt=query"], "--columns: columns are of logs, and a benchmark"),
+        (["--columns", "prompt=query"], "--columns: only logs have columns"),
         (
             ["--set", "data.extractor=boxed"],
             "are stored, so data.extractor has nothing to read",
@@ -239,7 +239,7 @@ def test_a_run_with_evaluations_inside_is_audited_as_before(here, place):
     before, _ = answered("audit", "mine")
     shutil.copytree(place, here / "mine" / "evaluation")
     assert answered("audit", "mine")[0] == before
-    assert "--benchmark: columns are of logs, and a benchmark is of evaluations" in refused(
+    assert "--benchmark: only evaluations have benchmarks" in refused(
         "mine", "--benchmark", "exam"
     )
     found, _ = answered("audit", "mine/evaluation")

@@ -54,12 +54,10 @@ def evaluations_among(
             f"{next(iter(at_places))} holds evaluations, and {others[0]} is something else",
             "audit the two apart",
         )
-    if columns if at_places else benchmark:
-        raise UserError(
-            "columns are of logs, and a benchmark is of evaluations",
-            "leave it out",
-            "columns" if at_places else "benchmark",
-        )
+    if at_places and columns:
+        raise UserError("only logs have columns to name", "leave it out", "columns")
+    if benchmark is not None and not at_places:
+        raise UserError("only evaluations have benchmarks", "leave it out", "benchmark")
     folders = [folder for of_place in at_places.values() for folder in of_place]
     return [*map(EvaluationStore, {it.resolve(): it for it in folders}.values())]
 
