@@ -41,7 +41,12 @@ def may_match(gold: Form, answer: Form) -> bool:
     # An equal value under another name is undecided; two equations have no names to drop.
     if kinds != {"equation"}:
         pairs.append((_drop_names(gold), _drop_names(answer)))
-    return any(compare(*pair) for pair in pairs)
+    return any(compare(*pair) or _may_be_converted(*pair) for pair in pairs)
+
+
+def _may_be_converted(gold: Form, answer: Form) -> bool:
+    """Return whether two forms are quantities in different units, as `60 s` and `1 min` are, which are not converted."""
+    return gold.kind == answer.kind == "quantity" and compare(gold, answer) is None
 
 
 _CALENDAR = re.compile(

@@ -23,7 +23,13 @@ from olr_cli.answers.classes import Form, Key, approximate
 from olr_cli.answers.compare import compare, is_left_to_algebra, is_near, may_match
 from olr_cli.answers.guesses import read_surely, with_points
 from olr_cli.answers.notation import LONGEST_READ, tidy
-from olr_cli.answers.other_readings import ADDED_CONSTANT, LETTER, VALUE, other_readings
+from olr_cli.answers.other_readings import (
+    ADDED_CONSTANT,
+    LETTER,
+    VALUE,
+    is_unsolved,
+    other_readings,
+)
 from olr_cli.answers.reading import (
     CONTRADICTION,
     TOO_MANY_DIGITS,
@@ -160,7 +166,27 @@ def matches(
         return True
     # Return None, not False, where the answer may still be right: R3 draws noisy labels from answers that are proved
     # wrong (False), and a right answer would be no noise.
-    return None if verdict is None or may_match(gold_side.form, answer_side.form) else False
+    is_open = (
+        verdict is None
+        or may_match(gold_side.form, answer_side.form)
+        or _may_be_one_set(gold_side, answer_side)
+    )
+    return None if is_open else False
+
+
+def _may_be_one_set(gold: _Side, answer: _Side) -> bool:
+    """Return whether two statements may hold for the same numbers, because one of them is not solved here.
+
+    math-verify compares how inequalities are written, so its verdict proves nothing about such statements. A number or
+    a word is never such a set.
+    """
+    if {gold.form.kind, answer.form.kind} & _NO_SETS:
+        return False
+    return is_unsolved(gold.text) or is_unsolved(answer.text)
+
+
+_NO_SETS = {"number", "percent", "based", "quantity", "choice", "word"}
+"""Kinds of forms that are never the solution of an inequality."""
 
 
 def _proof_by_algebra(gold: _Side, answer: _Side, proof: Proof) -> bool | None:
@@ -269,11 +295,18 @@ def _are_joined_by_other_words(gold: str, answer: str) -> bool:
     The signs `\land` and `\lor` count as these words.
     """
     gold_joints, answer_joints = (
-        {_JOINTS[sign] for sign in _JOINT.findall(text)} for text in (gold, answer)
+        {_JOINTS[sign] for sign in _JOINT.findall(text)} or _comma(text)
+        for text in (gold, answer)
     )
     return bool(gold_joints and answer_joints) and gold_joints.isdisjoint(answer_joints)
 
 
+def _comma(text: str) -> set[str]:
+    """Return the word that a comma stands for: "and" between inequalities, as in `x > 0, x < 2`, else none."""
+    return {"and"} if len(_INEQUALITY.findall(text)) > 1 and "," in text else set()
+
+
+_INEQUALITY = re.compile(r"[<>]|\\(?:[lg][et]|ne)(?![a-zA-Z])")
 _JOINTS = {
     "and": "and",
     "land": "and",

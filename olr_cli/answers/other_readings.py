@@ -40,6 +40,10 @@ _SET_BUILDER = re.compile(
 )
 _OR = re.compile(r"\\text\{\s*,?\s*or\s*\}|\bor\b|\\(?:lor|vee|cup)(?![a-zA-Z])")
 _ORDER = re.compile(r"([<>]|\\(?:[lg][et]|ne)(?![a-zA-Z]))")
+# an order sign, `\notin`, or two memberships, as in `x \in (1,2) or x \in (3,4)`
+_STATEMENT = re.compile(
+    r"[<>]|\\(?:[lg][et]|ne|notin)(?![a-zA-Z])|\\in(?![a-zA-Z]).*\\in(?![a-zA-Z])"
+)
 # ` \setminus ` in `\mathbb{R} \setminus \{1\}`
 _EXCEPT = re.compile(r"\s*(?:\\setminus|\bexcept(?: for)?\b\s*\}?)\s*")
 # `, x \ne` in `x > 0, x \ne 1`
@@ -223,6 +227,14 @@ def _as_intervals(text: str) -> str:
     return _union(_OR.split(condition)) or text
 
 
+def is_unsolved(text: str) -> bool:
+    r"""Return whether a text states an inequality or a membership that `_as_intervals` does not solve.
+
+    Examples are `|2x - 1| < 3` and `x \notin [3, 5]`.
+    """
+    return _STATEMENT.search(text) is not None and _as_intervals(text) == text
+
+
 def _union(alternatives: Iterable[str]) -> str | None:
     r"""Return the values of a letter that meet at least one of several conditions, as a union of intervals.
 
@@ -257,7 +269,7 @@ def _without_points(condition: str) -> str | None:
 
 # `|x - 1| < 2`
 _ABSOLUTE_VALUE = re.compile(
-    r"\|\s*([a-zA-Z])\s*([+-][^|]*)?\|\s*([<>]|\\[lg][et])(?![a-zA-Z])\s*([^|<>]+)"
+    r"\|\s*([a-zA-Z])\s*([+-][^|]*)?\|\s*([<>]|\\[lg][et](?![a-zA-Z]))\s*([^|<>]+)"
 )
 _AND = re.compile(
     r"\s*(?:,|\\text\{\s*,?\s*and\s*\}|\band\b|\\(?:land|wedge)(?![a-zA-Z]))\s*"

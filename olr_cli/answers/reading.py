@@ -253,6 +253,8 @@ _TOKEN = re.compile(
 _CONDITION = re.compile(
     r"(?:\\text\{\s*)?\(?\s*(?:(?:where|for|with|when|if)\b.*|[a-zA-Z]\s*\\in\s*\\mathbb\s*\{?[NZRQC]\}?(?:\^\S+)?\s*\)?)(?:\s*\})?"
 )
+_INEQUALITY = re.compile(r"[<>]|\\(?:le|ge|ne|lt|gt)(?![a-zA-Z])")
+_PART_OF_REALS = re.compile(r"\\mathbb\s*\{?[NZQ]")
 _MOST_SIGNS = 5
 """Most `±` signs in a tuple: n signs stand for 2^n tuples."""
 _ALTERNATIVE = re.compile(r"\\(pm|mp)(?![a-zA-Z])")
@@ -290,8 +292,17 @@ def _split_list(text: str) -> list[str]:
     """
     first, *rest = _split(text, "separator") or [text]
     # `2k, k \in \mathbb{Z}` is no list of two: the condition is dropped.
-    items = [first, *(item for item in rest if _CONDITION.fullmatch(item) is None)]
+    items = [first, *(item for item in rest if not _is_declaration(item, first))]
     return [alternative for item in items if item for alternative in _expand_signs(item)]
+
+
+def _is_declaration(item: str, first: str) -> bool:
+    r"""Return whether an item of a list only says what a letter of the first item stands for.
+
+    In `x < 3, x \in \mathbb{Z}` it says more: without it, x may be any real number.
+    """
+    restricts = _INEQUALITY.search(first) and _PART_OF_REALS.search(item)
+    return _CONDITION.fullmatch(item) is not None and not restricts
 
 
 def _expand_signs(text: str) -> list[str]:
