@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
@@ -79,14 +80,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def is_as_stored(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     """Return a function that asserts that a text equals the stored file of this name below tests/fixtures.
 
-    With pytest's option ``--rewrite`` it first writes the text to the file.
+    With pytest's option ``--rewrite`` it first writes the text to the file. Otherwise a failure shows all lines that
+    differ, and the command that writes the file.
     """
 
     def compare(name: str, text: str) -> None:
         file = Path(__file__).parent / "fixtures" / name
         if request.config.getoption("--rewrite"):
             file.write_text(text, encoding="utf-8")
-        assert text == file.read_text(encoding="utf-8")
+        stored = file.read_text(encoding="utf-8")
+        if text != stored:
+            pairs = stored.split("\n"), text.split("\n")
+            lines = unified_diff(*pairs, "stored (-)", "now (+)", n=0, lineterm="")
+            tests = request.node.nodeid.partition("::")[0]
+            remedy = f"If the change is meant: pytest {tests} --rewrite"
+            pytest.fail("\n".join([f"{file} differs:", *lines, remedy]), pytrace=False)
 
     return compare
 

@@ -14,6 +14,7 @@ from fractions import Fraction
 from pathlib import Path
 from types import ModuleType
 
+import pytest
 from cases import each
 
 import olr_cli
@@ -109,6 +110,19 @@ def test_numbers_are_what_they_were(is_as_stored):
     ]
     assert len(lines) > 150
     is_as_stored("constants.txt", "\n".join([*lines, ""]))
+
+
+def test_a_number_that_changes_is_named_with_its_file_and_the_remedy(
+    is_as_stored, request, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(request.config.option, "rewrite", False)
+    (tmp_path / "stored.txt").write_text("a.py ONE = 1\nb.py GONE = 2\nc.py SAME = 3\n")
+    with pytest.raises(pytest.fail.Exception) as failure:
+        is_as_stored(tmp_path / "stored.txt", "a.py ONE = 11\nc.py SAME = 3\n")
+    text = str(failure.value)
+    assert "-a.py ONE = 1\n-b.py GONE = 2\n+a.py ONE = 11\n" in text
+    assert "SAME" not in text
+    assert text.endswith(": pytest tests/test_constants.py --rewrite")
 
 
 def test_what_is_decided_and_shown_is_never_changed_afterwards():

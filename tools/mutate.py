@@ -320,17 +320,19 @@ def run_tests(words: Sequence[str], limit: float, log: Path) -> int | None:
     child = os.fork()
     if child == 0:
         _be_tests(words, limit, log)
-    ends_at = time.monotonic() + _PATIENCE * limit
-    while time.monotonic() < ends_at:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            _end_group(child)  # a test may have left workers
-            code = os.waitstatus_to_exitcode(status)
-            return None if code == -signal.SIGXCPU else code
-        time.sleep(0.02)
-    _end_group(child)
-    os.waitpid(child, 0)
-    return None
+    try:
+        ends_at = time.monotonic() + _PATIENCE * limit
+        while time.monotonic() < ends_at:
+            done, status = os.waitpid(child, os.WNOHANG)
+            if done:
+                code = os.waitstatus_to_exitcode(status)
+                return None if code == -signal.SIGXCPU else code
+            time.sleep(0.02)
+        return None
+    finally:  # also after Ctrl-C; a test that has ended may have left workers
+        _end_group(child)
+        with suppress(ChildProcessError):
+            os.waitpid(child, 0)
 
 
 def _be_tests(words: Sequence[str], limit: float, log: Path) -> None:
@@ -339,6 +341,9 @@ def _be_tests(words: Sequence[str], limit: float, log: Path) -> None:
     try:
         # A process group of its own lets `_end_group` reach the workers of tests too.
         os.setsid()
+        # `main` has changed both, and the children of tests inherit them.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         seconds = int(limit) + 1
         # SIGXCPU comes at the soft limit and can be told from a failure; SIGKILL follows five seconds later.
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
@@ -387,7 +392,9 @@ def judge(cases: Sequence[Case]) -> None:
         enter_copy(Path(copy))
         tests = Tests()
         files = sorted({test for case in cases for test in tests.of(case)})
-        say(f"{len(cases)} changes; first their {len(files)} test files without one")
+        say(
+            f"{len(cases)} changes; first their {len(files)} test files without one, which may take minutes"
+        )
         tests.measure(files, Path(logs))
         for test in tests.failing:
             say(f"left out, as it fails without a change: {test}")
@@ -433,11 +440,24 @@ def main() -> None:
         "--list", action="store_true", help="show the sample, and run nothing"
     )
     options = parser.parse_args()
+    if options.sample < 1:
+        parser.error(f"argument --sample: {options.sample} is less than 1")
+    for name in ",".join(options.rooms).split(","):
+        place = PACKAGE / name
+        if not place.is_dir() and not place.with_suffix(".py").is_file():
+            parser.error(
+                f"there is no room {name} below {PACKAGE}/; take one such as answers, analysis/audit or cli/check"
+            )
     left_out = unseen(UNSEEN.read_text(encoding="utf-8")) if UNSEEN.exists() else set()
     cases = draw(options.rooms, options.sample, options.seed, left_out)
+    if not cases:
+        parser.error(f"nothing in {' '.join(options.rooms)} can be changed")
     if options.list:
         print(*cases, sep="\n")
         return
+    # An exception, so that `run_tests` ends its child and `judge` removes its copy.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda got, _: sys.exit(128 + got))
     judge(cases)
     print(table(cases))
 

@@ -1,9 +1,12 @@
 """What `make mutants` changes, which tests it runs on a change, and what it says of them."""
 
 import ast
+import os
+import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -147,12 +150,77 @@ def test_the_table_has_a_row_a_room_and_names_what_nobody_noticed():
     assert text.count("a.py:1") == 1
 
 
-@pytest.mark.slow
-def test_a_change_that_no_test_notices_is_named(project):
+@each(
+    "words, sentence",
+    (["a", "--sample", "0"], "argument --sample: 0 is less than 1"),
+    (["a", "--sample", "-1"], "argument --sample: -1 is less than 1"),
+    (["nosuchroom"], "there is no room nosuchroom below olr_cli/; take one such as answers"),
+    (["olr_cli/b.py"], "there is no room olr_cli/b.py below"),
+    (["a,nosuch"], "there is no room nosuch below"),
+    (["__init__"], "nothing in __init__ can be changed"),
+)  # fmt: skip
+def test_words_that_name_no_change_are_refused(
+    project, monkeypatch, capsys, words, sentence
+):
+    monkeypatch.setattr(sys, "argv", ["mutate.py", *words, "--list"])
+    with pytest.raises(SystemExit) as ended:
+        mutate.main()
+    assert ended.value.code == 2
+    assert f"mutate.py: error: {sentence}" in capsys.readouterr().err
+
+
+def track(project):
+    """Make the project a git repository whose tests run, and track its files."""
+    (project / "conftest.py").write_text("import sys; sys.path += ['.', 'tests']\n")
     for words in (["init", "-q"], ["add", "."]):
         subprocess.run(["git", *words], cwd=project, check=True)
-    (project / "conftest.py").write_text("import sys; sys.path += ['.', 'tests']\n")
-    subprocess.run(["git", "add", "."], cwd=project, check=True)
+
+
+@each("stop", signal.SIGINT, signal.SIGTERM)
+def test_a_stop_ends_the_tests_and_removes_the_copy(project, stop):
+    pids, temporary = project / "pids", project / "temporary"
+    temporary.mkdir()
+    (project / "tests/a/test_less.py").write_text(
+        "import os, subprocess\nfrom olr_cli.a.less import is_less\n"
+        "def test_less():\n"
+        "    worker = subprocess.Popen(['sleep', '600'])\n"
+        f"    open({str(pids)!r}, 'w').write(f'{{os.getpid()}} {{worker.pid}}.')\n"
+        "    worker.wait()\n"
+    )
+    track(project)
+    program = (
+        "import sys, mutate; mutate._HEAVY.clear(); sys.argv[1:] = ['a']; mutate.main()"
+    )
+    tools = str(Path(mutate.__file__).parent)
+    run = subprocess.Popen(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": tools, "TMPDIR": str(temporary)},
+        stderr=subprocess.DEVNULL,
+    )
+    while not (pids.exists() and pids.read_text().endswith(".")):
+        assert run.poll() is None
+        time.sleep(0.02)
+    run.send_signal(stop)
+    assert run.wait() == 128 + stop
+    assert not [*temporary.iterdir()]
+    for pid in pids.read_text().strip(".").split():
+        assert any(has_ended(pid) for _ in range(500))
+
+
+def has_ended(pid):
+    """Whether a process has ended, perhaps as a zombie; if not, the result comes a little later."""
+    try:
+        if Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z":
+            return True
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    time.sleep(0.02)
+    return False
+
+
+@pytest.mark.slow
+def test_a_change_that_no_test_notices_is_named(project):
+    track(project)
     done = subprocess.run(
         [sys.executable, mutate.__file__, "a", "--sample", "1", "--seed", "2"],
         cwd=project,
