@@ -45,7 +45,7 @@ def may_match(gold: Form, answer: Form) -> bool:
 
 
 def _may_be_converted(gold: Form, answer: Form) -> bool:
-    """Return whether two forms are quantities in different units, as `60 s` and `1 min` are, which are not converted."""
+    """Return whether two forms are quantities in different units, which are not converted: `60 s` and `1 min`."""
     return gold.kind == answer.kind == "quantity" and compare(gold, answer) is None
 
 
