@@ -314,3 +314,26 @@ def test_files_of_likelihoods_are_named_beside_others_and_alone(tmp_path):
     said = {"origin_prompt": "3+4", "prediction": r"\boxed{7}", "gold": "7"}
     written(tmp_path, {"0": said}, "sums.json")
     assert f"{place} is left out: {why}." in read_log([tmp_path]).notes
+
+
+@each(
+    "name, stored",
+    ("is_correct", [True, False, None]),
+    ("reward", [1.0, 0.0, None]),
+    ("truncated", [True, False, None]),
+)
+def test_a_verdict_inside_an_object_may_be_true_or_false(tmp_path, name, stored):
+    rows = [
+        {
+            "prompt": "What?",
+            "label": "7",
+            "response": "7",
+            "step": 1,
+            "judge": {"says": says},
+        }
+        for says in (True, False, None)
+    ]
+    log = read_log(
+        [json_lines(tmp_path / "log.jsonl", *rows)], columns={name: "judge.says"}
+    )
+    assert log.rows[name].to_list() == stored

@@ -224,6 +224,23 @@ def test_a_log_says_once_a_minute_how_far_a_long_step_is():
     ]
 
 
+def test_the_minute_of_a_log_begins_anew_with_each_line(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    progress = LineProgress(stream := io.StringIO())
+    progress.start(steps=4, done=0, steps_per_epoch=4)
+    for now[0], shows in ((59, False), (60, True), (119, False), (120, True)):
+        before = stream.getvalue()
+        progress.within(3, 256)
+        assert (stream.getvalue() != before) is shows
+    now[0] = 179
+    progress.say("a note")
+    before = stream.getvalue()
+    now[0] = 238
+    progress.within(4, 256)
+    assert stream.getvalue() == before, "a note is a line, too"
+
+
 def test_the_headline_is_of_the_last_epoch():
     lines = [{"step": i, "epoch": 2, **metrics} for i, metrics in enumerate(STEPS)]
     earlier = {"step": 0, "epoch": 1, "label/effective_noise": 1.0}
