@@ -38,7 +38,7 @@ class JobStopped(Exception):
 
 @dataclass(frozen=True)
 class JobEnd:
-    """How and why a job ended: finished, stopped on request, or failed.
+    """How and why a job ended: finished, stopped on request, or failed; `job.run` returns it.
 
     A failure is a problem that the user can fix, divergence, the death of a process, or a bug.
     """
