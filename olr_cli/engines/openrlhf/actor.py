@@ -95,7 +95,8 @@ def self_certainties(
 ) -> Tensor:
     """Return the self-certainty, KL(uniform || policy) in nats, at each response token, with gradient.
 
-    The result has the shape (B, A) of `log_probs_BA`. Values at all other positions are meaningless.
+    The result has the shape (B, A) of `log_probs_BA`, for the last A tokens of each sequence. At tokens that are not
+    part of a response, its values are meaningless.
 
     Args:
         logits_BTV: the policy's logits.
@@ -112,11 +113,11 @@ def self_certainties(
 
 
 def averaged(loss: Any) -> Any:
-    """Wrap OpenRLHF's policy loss in a function that ignores the keyword argument `token_level_loss`.
+    """Return a function that calls OpenRLHF's policy loss without the keyword argument `token_level_loss`.
 
-    With this argument, `PolicyUpdate.training_step` chooses whether the KL loss and the entropy penalty are means over
-    tokens or over responses. OpenRLHF passes it to the policy loss too, which does not accept it. For the policy loss,
-    the flag `actor.loss_agg_mode` chooses the mean.
+    `PolicyUpdate.training_step` sets this argument to choose whether the KL loss and the entropy penalty are means over
+    tokens or over responses. OpenRLHF also passes it to the policy loss, which does not accept it. The policy loss is
+    averaged as the flag `actor.loss_agg_mode` says.
     """
     return lambda *arguments, token_level_loss, **options: loss(*arguments, **options)
 
@@ -154,9 +155,9 @@ class SmoothedLoss:
     ) -> None:
         """Keep the smoothed log-probabilities of a forward pass for the next call of the loss.
 
-        torch calls this hook after each forward pass of `actor`. If gradients are off, nothing is kept. `arguments` are
-        what the pass was called with, token ids first. `result` is what it returned: (log-probabilities, the model's
-        output).
+        torch calls this hook after each forward pass of `actor`. If gradients are off, nothing is kept. `arguments` and
+        `options` are the pass's positional and keyword arguments; token ids come first. `result` is a pair of
+        log-probabilities and the model's output.
         """
         if not torch.is_grad_enabled():  # a pass of sampling statistics
             return
@@ -268,11 +269,12 @@ class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
     ) -> dict[str, Any]:
         """Train on one micro-batch; return what OpenRLHF reports of it, with corrected metrics of loss, entropy and KL.
 
-        OpenRLHF averages the metrics of micro-batches with their tokens as weights, although each metric is already a
-        share of its mini-batch's. The correction makes that average right: a mean over the step's tokens, or, if the
-        loss is a mean over responses, a mean of the mini-batches' values, weighted by their tokens.
+        OpenRLHF divides a micro-batch's sum by the count of the whole mini-batch, and later averages the quotients with
+        the micro-batches' tokens as weights. The size of a micro-batch would count twice. With the correction, the
+        average is the mean over the step's tokens. If the loss is a mean over responses, the average is a mean of the
+        mini-batches' values, weighted by their tokens.
 
-        If no token of the micro-batch trains, it adds nothing to the gradient or to any average.
+        A micro-batch in which no token trains adds nothing to the gradient or to any average.
 
         `loss_batch_info` has OpenRLHF's counts of tokens and samples in the mini-batch, by name. The other arguments go
         to OpenRLHF unchanged.

@@ -31,19 +31,20 @@ def deal(
 ) -> list[list[int]]:
     """Deal a step's samples out to ranks so that all ranks have about the same work; return the micro-batches (R18).
 
-    Each micro-batch is a list of indices into `lengths`. All micro-batches of the first rank come first, in the order
-    of the mini-batches. Those of the second rank follow, and so on.
+    Each micro-batch is a list of indices into `lengths`. All micro-batches of the first rank come first, then all of
+    the second rank, and so on. Within a rank, they are in the order of the mini-batches.
 
     Args:
         lengths: number of tokens of each sample, prompt and response together.
         ranks: number of processes that train a copy of the policy.
-        mini_batch: number of samples per optimiser step, on all ranks together. It must divide the number of samples.
-        micro_batch: number of samples per pass on one rank. `micro_batch` * `ranks` must divide `mini_batch`.
-        draw: words and numbers that name the random draw of the mini-batches, such as the seed and the step
+        mini_batch: number of samples per optimiser step, on all ranks together.
+        micro_batch: number of samples per pass on one rank.
+        draw: words and numbers that identify the random draw of the mini-batches, such as the seed and the step
             (`olr_cli.seeding`). For equal lengths, the same draw gives the same mini-batches.
 
     Raises:
-        ValueError: one of these divisions leaves a remainder.
+        ValueError: the number of samples is not a multiple of `mini_batch`, or `mini_batch` is not a multiple of
+            `micro_batch` * `ranks`.
     """
     if len(lengths) % mini_batch or mini_batch % (micro_batch * ranks):
         raise ValueError(

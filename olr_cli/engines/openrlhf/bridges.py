@@ -206,9 +206,9 @@ def has_flash_attention() -> bool:
 def _stand_in_if_absent() -> None:
     """If flash-attn is not installed, arrange that OpenRLHF imports stand-ins for its modules.
 
-    `openrlhf/models/ring_attn_utils.py` imports flash-attn at the top, even if attention is torch's sdpa. No function
-    of flash-attn is called then, because flags.py refuses packed samples and ring attention. The stand-ins exist only
-    during this import, so that no other package takes them for flash-attn.
+    `openrlhf/models/ring_attn_utils.py` always imports flash-attn. It never calls flash-attn here, because flags.py
+    refuses packed samples and ring attention. The stand-ins exist only during this import, so that no other package
+    takes them for flash-attn.
     """
     if not has_flash_attention() and _FLASH_ATTENTION_USER not in sys.modules:
         around_import(_FLASH_ATTENTION_USER, _with_stand_in)
@@ -217,7 +217,8 @@ def _stand_in_if_absent() -> None:
 def _with_stand_in(_module: ModuleType) -> Iterator[None]:
     """Put stand-ins for flash-attn's modules into `sys.modules`, and remove them after the `yield`.
 
-    Functions of the stand-ins raise `RuntimeError` if they are called.
+    `_stand_in_if_absent` passes this generator function to `around_import`. Functions of the stand-ins raise
+    `RuntimeError` if they are called.
     """
     for name, functions in _FLASH_ATTENTION_MODULES.items():
         module = ModuleType(name)

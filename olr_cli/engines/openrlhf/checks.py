@@ -323,11 +323,11 @@ def check_batches(recipe: Recipe, prompts: int, views: int = 1) -> None:
     """Raise `UserError` unless a step divides evenly into mini-batches, and each mini-batch into micro-batches.
 
     DeepSpeed takes an optimiser step after a fixed number of micro-batches. If micro-batches were left over at the end
-    of a step, their gradient would be added to the next step. An epoch's last step, which may be shorter, is checked
+    of a step, their gradient would be added to the next step. The last step of an epoch may be shorter, and is checked
     too.
 
     Args:
-        recipe: sets the sizes and the number of GPUs.
+        recipe: sets the sizes of steps and batches, and the number of GPUs.
         prompts: number of training prompts.
         views: number of wordings of each prompt. Every wording is sampled.
     """
@@ -360,10 +360,10 @@ def check_batches(recipe: Recipe, prompts: int, views: int = 1) -> None:
 
 
 def check_precision(recipe: Recipe) -> None:
-    """Raise `UserError` if `engine.flags` asks for gradients summed in float32 and the ZeRO stage is not 3.
+    """Raise `UserError` if the flag ds.grad_accum_dtype in `engine.flags` is fp32 and the ZeRO stage is not 3.
 
-    With this flag, DeepSpeed 0.19.6 still sums in bfloat16 at stage 2, and cannot free its GPU memory for vLLM at stage
-    1.
+    The flag asks DeepSpeed to sum gradients in float32. At stage 2, DeepSpeed 0.19.6 still sums them in bfloat16. At
+    stage 1, it cannot free its GPU memory for vLLM.
     """
     engine = engine_section(recipe, OpenRlhfEngine)
     # With ZeRO 2, DeepSpeed still adds gradients in bfloat16 (`copy_grads_in_partition` in

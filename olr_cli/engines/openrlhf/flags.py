@@ -205,12 +205,12 @@ def recipe_flags(
 ) -> dict[str, Any]:
     """Return OpenRLHF's flags for a recipe, as name without dashes -> value.
 
-    The value True stands for a flag without a value, and a tuple for several values. A flag with None or False is to be
-    left out of the command line (`arguments`). The recipe's own `engine.flags` take precedence.
+    `arguments` turns them into a command line, and says what True, False, None and a tuple mean as a value. The
+    recipe's own `engine.flags` take precedence.
 
     Args:
         recipe: the recipe.
-        places: the model, paths and sizes of this job.
+        places: the model, paths, token limit and number of views of this job.
         attention: transformers' name of the attention implementation.
         done: number of complete steps. vLLM's seed depends on it, so that a resumed run draws other random numbers.
     """

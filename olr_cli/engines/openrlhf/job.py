@@ -140,8 +140,8 @@ def _variables(recipe: Recipe) -> dict[str, str]:
 def _check_room(wanted: int, files: JobFiles | None) -> None:
     """Raise `UserError` if Ray has fewer than `wanted` GPUs or fewer than `wanted` CPUs in total, free or not.
 
-    If fewer than `wanted` are free, this job must wait. OpenRLHF waits silently, so this function announces it through
-    `files`. Pass None as `files` if the job has started its own Ray, which no other job can use.
+    If there are enough but too few are free, OpenRLHF will wait silently, so this function announces the wait through
+    `files`. If the job has started its own Ray, which no other job can use, `files` is None and nothing is announced.
     """
     import ray
 
@@ -205,9 +205,9 @@ def sequences_at_once(recipe: Recipe) -> int:
 
 
 def policy_threads(recipe: Recipe) -> int:
-    """Return the number of CPU threads of each policy process. Adam runs in them if the flag ds.adam_offload is set.
+    """Return the number of CPU threads of each policy process.
 
-    The first of these that applies decides:
+    Adam runs in these threads if the flag ds.adam_offload is set. The first rule that applies decides:
 
     1. If OMP_NUM_THREADS is above 1, return its value. A value of 1 does not count, because Ray's job server sets it
        unasked.

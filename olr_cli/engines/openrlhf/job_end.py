@@ -124,7 +124,7 @@ def _lack(cause: BaseException, error: BaseException) -> str | None:
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """Return the original exception inside Ray's wrappers, which may be nested; `error` itself without a wrapper."""
+    """Return the exception inside Ray's wrappers, which may be nested, or `error` itself if it is not wrapped."""
     from ray.exceptions import RayTaskError
 
     while isinstance(error, RayTaskError) and isinstance(error.cause, BaseException):
@@ -135,7 +135,7 @@ def cause_of(error: BaseException) -> BaseException:
 def _process_in(text: str) -> Process | None:
     """Return the process in which a Ray error arose, read from the error's text; None if the text names no process.
 
-    If an error was passed on by several processes, the text names all of them, and the last one is returned.
+    If other processes passed the error on, the text names them first, so the last process in the text is returned.
     """
     matches = re.findall(
         r"class_name: (\w+).*?pid: (\d+)|ray::(\w+)\S* \(pid=(\d+)", text, re.DOTALL
@@ -152,15 +152,15 @@ def _last_words(died: Process, text: str, log: str) -> str:
     The first of these that is found decides:
 
     1. A message that one of vLLM's processes was killed. The sentence says so.
-    2. An exception, except one with which Ray or vLLM only reports another failure. The sentence quotes the first.
-       For a `UserError`, the sentence is the exception's message alone.
+    2. An exception that does not merely report another failure, as some of Ray and vLLM do. The sentence quotes the
+       first such exception. For a `UserError`, the sentence is the exception's message alone.
     3. Any line that is not a warning. The sentence says that the process was killed, and quotes the last such line.
 
     If nothing was printed, the sentence only says that the process was killed.
 
     Args:
         died: the process that died.
-        text: the text of the error that ended the job. It is only searched for vLLM's message that vLLM did not start.
+        text: the text of the error that ended the job. It is only searched for a message that vLLM did not start.
         log: the job's output.
     """
     printed = _printed_by(died, log)[-_LINES_OF_AN_END:]
@@ -186,7 +186,8 @@ def _last_words(died: Process, text: str, log: str) -> str:
 def _killed_in_vllm(printed: Sequence[str], *, has_cause: bool) -> str | None:
     """Return the name of the vLLM process that was killed, or None if vLLM reports no such process.
 
-    A report with the number of a signal always counts. Other reports of a death count only if `has_cause` is False.
+    A report that gives the process's exit code always counts. Other reports of a death count only if `has_cause` is
+    False.
 
     Args:
         printed: lines that the parent of vLLM's processes printed.

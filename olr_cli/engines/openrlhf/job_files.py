@@ -38,7 +38,7 @@ class JobStopped(Exception):
 
 @dataclass(frozen=True)
 class JobEnd:
-    """How and why a job ended: finished, stopped on request, or failed.
+    """How and why a job ended: finished, stopped on request, or failed; `job.run` returns it.
 
     A failure is a problem that the user can fix, divergence, the death of a process, or a bug.
     """
@@ -119,12 +119,12 @@ class JobFiles:
         return JobEnd(**json.loads(self._end.read_text(encoding="utf-8")))
 
     def forget_last_attempt(self) -> None:
-        """Remove what an earlier job of this run left, if anything.
+        """Remove the files that an earlier job of this run has left, if any.
 
-        - `ready`: the file that shows that the first step has begun.
-        - `stop`: the file that asks the job to stop.
-        - The record of how the job ended, and its announcements.
-        - `universal`: the copy of a checkpoint that any number of GPUs can load.
+        - `ready` shows that the first step has begun.
+        - `stop` asks the job to stop.
+        - Two files record how the job ended and what it announced.
+        - `universal` is a copy of a checkpoint that any number of GPUs can load.
         """
         for file in (self.ready, self.stop, self._end, self._announced):
             file.unlink(missing_ok=True)
@@ -179,10 +179,10 @@ def saved_parts(checkpoint: Path) -> int:
 def put_together(checkpoint: Path, target: Path) -> None:
     """Convert a checkpoint's DeepSpeed state to a universal checkpoint in `target`, which any number of GPUs can load.
 
-    With ZeRO, every GPU of the policy holds a part of the float32 weights and of Adam's moments, and saves its part in
-    a file. DeepSpeed loads these files only on the same number of GPUs (`DeepSpeedEngine._load_zero_checkpoint`).
-    DeepSpeed's converter (checkpoint/ds_to_universal.py) makes a folder for each weight instead. The result takes 12
-    bytes of disk per parameter. During the conversion, temporary files take another 12.
+    With ZeRO, every GPU of the policy saves its part of the float32 weights and of Adam's moments in a file. DeepSpeed
+    loads these files only on the same number of GPUs (`DeepSpeedEngine._load_zero_checkpoint`). A universal checkpoint
+    has a folder for each weight instead. It takes 12 bytes of disk per parameter. During the conversion, temporary
+    files take another 12.
 
     Raises:
         OSError: the disk is full or not writable.

@@ -166,7 +166,10 @@ def shared_memory(processes: Iterable[int]) -> set[Path]:
 
 
 def temporary_folder() -> Path:
-    """Return the folder in which Ray makes its own folder, `ray`: RAY_TMPDIR, else TMPDIR, else /tmp."""
+    """Return the folder in which Ray makes its folder ``ray``.
+
+    It is the value of RAY_TMPDIR, or else of TMPDIR, or else /tmp.
+    """
     return Path(os.environ.get("RAY_TMPDIR", os.environ.get("TMPDIR", "/tmp")))
 
 

@@ -75,7 +75,7 @@ class StartingModel:
             day: the date that chat templates show; None means today.
 
         Raises:
-            UserError: a prompt does not fit, or no text is encoded to its tokens.
+            UserError: a prompt is too long for the recipe or the model, or no text is encoded to the prompt's tokens.
         """
         messages = [prompt.turns(view) for prompt in prompts.prompts]
         texts = prompt_text.render_all(

@@ -88,7 +88,7 @@ class ReadRollouts(NamedTuple):
 class SupervisedStep:
     """A step that is not recorded yet: the supervisor's labels and rewards, token counts, and the sampler gap.
 
-    The sampler gap is the mean absolute difference between vLLM's and the policy's log-probabilities.
+    `SupervisedTrainer.supervise` makes it. `sampler_gap` defines the gap.
     """
 
     decided: Decided
@@ -155,8 +155,8 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
     def get_max_steps(self) -> int:
         """Wait until every vLLM engine has started, then return OpenRLHF's total number of steps.
 
-        OpenRLHF calls this before it makes the policy, and does not always wait for the engines itself. If an engine
-        had died unnoticed, the policy would wait for it for many minutes. Here the death raises Ray's error at once.
+        OpenRLHF calls this before it makes the policy. It does not always wait for the engines itself, and the policy
+        would wait many minutes for a dead engine. Here the death of an engine raises Ray's error at once.
         """
         batch_vllm_engine_call(self.vllm_engines, "get_num_unfinished_requests")
         steps: int = super().get_max_steps()
@@ -323,15 +323,15 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
     def save_logs_and_checkpoints(
         self, global_step: int, logs_dict: Any = None, client_states: Any = None
     ) -> None:
-        """Record the complete step `global_step`; evaluate held-out prompts and write a checkpoint if they are due.
+        """Record the step that has just ended; evaluate held-out prompts and write a checkpoint if they are due.
 
-        This replaces OpenRLHF's own logs and checkpoints. `logs_dict` is OpenRLHF's status of the step. `client_states`
-        is ignored.
+        This replaces OpenRLHF's own logs and checkpoints. `global_step` is the step's number, and `logs_dict` is
+        OpenRLHF's status of it. `client_states` is ignored.
 
         Raises:
             JobStopped: a stop was asked for.
             Diverged: the policy can no longer answer the held-out prompts.
-            UserError: no response was rewarded in as many steps as the recipe allows.
+            UserError: no response was rewarded in the last `train.stop_if_no_reward` steps.
         """
         step = self._supervised
         assert step is not None
@@ -370,10 +370,9 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         )
 
     def _openrlhf_metrics(self, status: dict[str, Any], step: SupervisedStep) -> Metrics:
-        """Return a step's metrics under olr's names: those that OpenRLHF reports, the entropy, and the sampler gap.
+        """Return a step's metrics under olr's names: OpenRLHF's own, the policy's entropy, and the sampler gap.
 
-        The sampler gap is the mean absolute difference between vLLM's and the policy's log-probabilities. `status` is
-        what OpenRLHF reports. Metrics that were not measured are left out.
+        `sampler_gap` defines the gap. `status` is what OpenRLHF reports. Metrics that were not measured are left out.
         """
         metrics = {
             name: float(status[theirs])
@@ -394,7 +393,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         """Return the time, speed and memory metrics of a step, as name of the metric -> value.
 
         They are the seconds of the update and of the whole step, tokens and samples per second, and the peak of GPU
-        memory in GB, which is None on a CPU.
+        memory in GB. The peak is None on a CPU.
 
         Args:
             status: what OpenRLHF reports of the step, with the seconds of the step's parts.

@@ -46,10 +46,9 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
     async def execute(
         self, *args: Any, sampling_params: Any, hf_tokenizer: Any, **kwargs: Any
     ) -> Any:
-        """Return one response as OpenRLHF's dict, in which `rollout_log_probs` has a log-probability for each token.
+        """Return OpenRLHF's dict of one response, with a log-probability for each token in `rollout_log_probs`.
 
-        If log-probabilities were not asked for, all of them are NaN. OpenRLHF passes the arguments. The stops are set
-        in a copy of `sampling_params`.
+        If log-probabilities were not asked for, they are all NaN. The stops are set in a copy of `sampling_params`.
         """
         # OpenRLHF passes every argument by its name, so the names in the signature must be its own.
         if self._stop_token_ids is None:
@@ -80,7 +79,7 @@ def rollout_actor(
     """Return the Ray actor class that replaces OpenRLHF's `RolloutRayActor`, which runs a vLLM engine.
 
     Args:
-        engine_arguments: arguments of vLLM's engine, by name, for which OpenRLHF has no flag.
+        engine_arguments: further arguments of vLLM's engine, as name -> value. OpenRLHF has no flags for them.
         stop: texts at which a response ends.
         chat: the chat format. The end of its turn ends a response too.
     """
