@@ -19,14 +19,12 @@ _MODEL_FILES = (*WEIGHTS, "*.json", "*.jinja", "*.model", "*.txt")
 def model_digest(
     model: str, config: Any = None, names: Sequence[str] = _MODEL_FILES
 ) -> str:
-    """Return a text that identifies a model.
-
-    For a folder it is ``sha256:`` with the digest of the files. For a hub id it is ``commit:`` with the commit.
+    """Return a text that identifies a model: ``sha256:<digest>`` for a folder, ``commit:<hash>`` for a hub id.
 
     Args:
         model: the folder or the hub id.
         config: the model's transformers configuration, which holds the commit; needed only for a hub id.
-        names: glob patterns of the files in the folder that go into the digest. By default these are weights,
+        names: glob patterns of the folder's files that go into the digest. By default these are weights,
             configurations, tokenizer and chat template.
     """
     folder = Path(model)
@@ -37,7 +35,7 @@ def model_digest(
 
 
 def weights_digest(model: Any) -> str:
-    """Return the sha256 over the names, shapes, dtypes and bytes of a torch model's weights, sorted by name."""
+    """Return the sha256, in hex, over names, shapes, dtypes and bytes of a torch model's weights, sorted by name."""
     total = hashlib.sha256()
     for name, weight in sorted(model.state_dict().items()):
         total.update(f"{name} {tuple(weight.shape)} {weight.dtype}\n".encode())

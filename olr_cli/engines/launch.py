@@ -57,8 +57,8 @@ def engine_of(
 
     Args:
         recipe: names the engine.
-        missing: for a dry run, a list to which the OpenRLHF engine adds a sentence for everything that this machine
-            lacks. If it is None, the engine raises an error instead.
+        missing: for a dry run, a list to which OpenRLHF's engine appends a sentence for each thing that this machine
+            lacks. If it is None, the engine raises an error for the first such thing.
 
     Raises:
         UserError: the engine is external, so that another program trains.
@@ -114,8 +114,8 @@ _LONG_LABEL = 200
 def data_warnings(recipe: Recipe, prompts: PromptSet) -> Iterator[str]:
     """Yield a sentence for each kind of likely mistake that occurs in the prompts.
 
-    The kinds are prompts that do not ask for a boxed answer although answers are read from a box, labels that are too
-    long to be final answers, and questions that occur more than once.
+    There are three kinds: answers are read from a box, but the prompt does not ask for one; a label is too long to be a
+    final answer; a question occurs more than once.
     """
     size = len(prompts)
     boxed = [
@@ -276,7 +276,7 @@ def _opened(
     data: DataSets,
     progress: Progress,
 ) -> Engine:
-    """Make the engine, which loads the starting policy, and return it; tell the user how the data were read."""
+    """Make the engine, which loads the starting policy, and return it; show the notes on how the data were read."""
     # A built-in model is there at once, and a hub shows its own progress.
     if Path(recipe.model.path).is_dir():
         progress.say(f"Loading {recipe.model.path} …")
@@ -291,7 +291,7 @@ def _rolled_back(
 ) -> int:
     """Check that a run can continue, and remove what it stored after the step from which it continues.
 
-    Return this step, or 0 for a start from the beginning. If hardware or versions have changed, tell the user.
+    Return this step, or 0 for a start from the beginning. Show a warning if hardware or versions have changed.
     """
     check_same_start(writer.path, writer.recipe, data, engine)
     for sentence in other_conditions(writer.path, engine):

@@ -43,7 +43,7 @@ NAMES = (*TOYS, SMOLLM)
 
 
 def is_builtin(path: str) -> bool:
-    """Whether a model path names a built-in policy instead of a folder or a hub id."""
+    """Whether a model path begins with ``builtin:``, and so names neither a folder nor a hub id."""
     return path.startswith(BUILTIN_PREFIX)
 
 
@@ -139,13 +139,13 @@ def open_model(
     Args:
         path: folder in Hugging Face layout, or hub id.
         trust_remote_code: whether code that comes with the model may run.
-        runs_code: whether the caller's library runs a model's code without asking. A model with code is then refused
-            unless it is trusted.
-        checks_weights: whether the caller checks that the weights are finite. If not, a folder's files are checked
+        runs_code: whether the caller's library runs a model's code without asking. If so, a model with code is an
+            error unless `trust_remote_code` is true.
+        checks_weights: whether the caller checks that the weights are finite. If not, a folder's weights are checked
             here.
 
     Raises:
-        UserError: the model cannot be loaded, has only pickles as weights, or comes with code that is not trusted.
+        UserError: the model cannot be loaded, has only pickles as weights, or comes with code that must not run.
     """
     from transformers import AutoConfig, AutoTokenizer
 
@@ -204,15 +204,13 @@ def load_tokenizer(model: str, *, trust_remote_code: bool) -> Any:
 def require_known_code(model: str | Path, *, trust_remote_code: bool) -> None:
     """Raise UserError if transformers would run code or load a model that the user has not agreed to.
 
-    transformers itself asks for trust only for code that the configuration names under `auto_map`. Two other cases are
-    checked here.
+    transformers itself asks only about code that the configuration names under `auto_map`. Two other cases are checked
+    here:
 
-    A configuration may name a kernel on the hub: a name with a slash, under a key such as `attn_implementation`.
-    transformers downloads and runs it if the package kernels is installed. This is an error unless `trust_remote_code`
-    is true.
-
-    A folder may hold an adapter. If peft is installed, transformers then loads the model that the adapter names as its
-    base. This is always an error.
+    - The configuration names a kernel on the hub, under a key such as `attn_implementation`. transformers would
+      download and run it. This is an error unless `trust_remote_code` is true.
+    - The folder holds an adapter. transformers would load the base model that the adapter names. This is always an
+      error.
     """
     configuration = _file_of(model, _CONFIGURATION)
     if _file_of(model, _ADAPTER) is not None:
@@ -322,7 +320,7 @@ def require_tokenizer(model: str | Path, config: Any, tokenizer: Any) -> None:
 def _used_beyond(rows: int, tokenizer: Any) -> list[tuple[int, str]]:
     """Return id and text of each added token that prompts or padding use although the model has no embedding for it.
 
-    `rows` is the number of the model's embeddings. Tokens whose ids are `rows` or more have none.
+    The model has embeddings for the ids below `rows`.
     """
     template = str(getattr(tokenizer, "chat_template", None) or "")
     special = {tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id}

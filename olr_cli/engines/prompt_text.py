@@ -74,9 +74,9 @@ class ChatFormat:
             return replace(cls.read(recipe.model.chat_template), day=day)
 
     def put_into(self, tokenizer: Any) -> None:
-        """Store the template in a tokenizer, so that checkpoints are later prompted as they were trained.
+        """Store the template in a tokenizer; a checkpoint with this tokenizer is then prompted as in training.
 
-        If the format keeps the model's own template, nothing changes.
+        For plain text, the tokenizer's own template is removed. If the format keeps that template, nothing changes.
         """
         if self.template is not None:
             tokenizer.chat_template = self.template or None
@@ -365,7 +365,7 @@ def without_long(
 ) -> PromptSet:
     """Return the prompts that have at most `train.max_prompt_tokens` tokens in each of the views (wordings).
 
-    If prompts are left out, the new set has their ids in `left_out`, and a note that counts them.
+    If prompts are left out, the new set lists their ids in `left_out`, and `notes` gets a sentence with their number.
 
     Raises:
         UserError: no prompt is left.
@@ -404,10 +404,10 @@ def require_room(
 
     Args:
         prompts: the prompts, for the error.
-        token_ids: the token ids of each prompt, in the wording that `view` names.
-        recipe: sets the limits on prompts and responses.
-        context: the most tokens that the model can read; None if that is unknown, and then any prompt leaves enough.
-        view: the wording.
+        token_ids: the token ids of each prompt.
+        recipe: sets the limits `train.max_prompt_tokens` and `train.max_new_tokens`.
+        context: the most tokens that the model can read. If it is None (unknown), only the length is checked.
+        view: the wording of the prompts in `token_ids`.
     """
     limit = recipe.train.max_prompt_tokens
     what = "prompts" if view == "original" else "rephrased prompts"

@@ -160,7 +160,7 @@ class Rehearsal:
     def _earlier_run(self) -> tuple[Path, float] | None:
         """Return the path of the newest comparable run below runs/ and its seconds per rollout; None if there is none.
 
-        A run is comparable if it has the same policy, engine, device and longest response.
+        A run is comparable if it has the same policy, engine, device and `train.max_new_tokens`.
         """
         for path, settings in self._runs_alike():
             if settings.max_new_tokens != self.recipe.train.max_new_tokens:
@@ -213,12 +213,14 @@ def rehearse(
     *,
     kind: Kind = "training",
 ) -> Rehearsal:
-    """Load the data and make the engine of a run without writing anything, and note what this machine lacks.
+    """Load the data and make the engine of a run, without writing anything.
+
+    Missing data are listed in the result's `missing`, and so is anything else that the engine OpenRLHF would lack on
+    this machine. If another engine lacks something, its exception reaches the caller.
 
     Args:
         recipe: the recipe of the run.
-        make_engine: makes the engine from recipe and data, and raises if something is missing. None for the recipe's
-            own engine. OpenRLHF then notes what is missing instead of raising.
+        make_engine: makes the engine from recipe and data; None for the recipe's own engine.
         kind: `training`, or `rollouts` for a run that only samples.
     """
     missing: list[str] = []
@@ -239,9 +241,9 @@ def rehearse(
 
 
 def sweep_answer(runs: Sequence[SweepRun], folder: Path) -> Answer:
-    """Return the output of a dry run of a sweep: its runs, what this machine lacks for the first, and the total cost.
+    """Return the output of a dry run of a sweep: its runs, and their total steps, rollouts and bytes on the disk.
 
-    The cost is the numbers of steps, rollouts and bytes on the disk of all runs together.
+    Only the sweep's first run is rehearsed, so warnings and what this machine lacks are those of this run.
     """
     first = rehearse(runs[0].recipe)
     rows = [

@@ -35,9 +35,9 @@ def start_progress(run: Attempt, schedule: Schedule) -> None:
 def signs_of_a_wrong_template(metrics: Metrics, run: Path) -> list[str]:
     """Return a sentence for each sign in a step's metrics that the chat template or the answer extractor is wrong.
 
-    There are two signs. One is that for more than 90 % of the prompts, all rollouts of the prompt have the same reward.
-    The other is that more than 90 % of the responses have no answer. After the second sign, other extractors are tried
-    on the responses stored in `run`. If one of them finds an answer in more than half, a further sentence names it.
+    The first sign is that more than 90 % of the prompts got equal rewards for all their rollouts. The second sign is
+    that more than 90 % of the responses have no answer. In the second case, other extractors are tried on the responses
+    stored in `run`. If one of them finds an answer in more than half, a further sentence names it.
     """
     signs = [
         f"{metrics[name]:.0%} {what}; the chat template or data.extractor"
@@ -69,12 +69,11 @@ _LARGEST_GAP = 0.05
 
 
 def sign_of_other_weights(metrics: Metrics, top_p: float) -> str | None:
-    """Return a warning if samples seem to come from other weights than those of the policy that trains, or None.
+    """Return a warning if the sampling program seems to hold other weights than the policy that trains, or else None.
 
-    A sampled token has one log-probability under the program that samples and another under the policy that trains. The
-    metric ``rollout/sampler_gap`` is their mean absolute difference. The warning is returned if this gap is larger than
-    rounding can explain. With `top_p` below 1, the sampler's log-probabilities are higher by up to -log(top_p), so the
-    gap may be larger by as much. Without the metric, the result is None.
+    The metric ``rollout/sampler_gap`` is the mean absolute difference between the log-probabilities that the two give
+    to the sampled tokens. The warning is returned if this gap is larger than rounding can explain. With `top_p` below
+    1, the sampler's values are higher, so the gap may be larger, by up to -log(top_p). Without the metric, return None.
     """
     gap, limit = metrics.get("rollout/sampler_gap", 0), _LARGEST_GAP - math.log(top_p)
     if gap <= limit:
@@ -126,7 +125,7 @@ def metric_logs(recipe: Recipe, run: Path, done: int) -> Iterator[list[MetricLog
 def reports(run: Attempt) -> Iterator[MetricLog]:
     """Yield a function to call with each step's number and metrics.
 
-    It logs the metrics, shows them, and warns if something in them looks wrong. The logs are closed after the block.
+    The function logs and shows the metrics, and warns if they look wrong. The logs are closed after the block.
     """
     signs = _Signs(run)
     with metric_logs(run.recipe, run.path, run.done) as logs:
@@ -144,7 +143,7 @@ def reports(run: Attempt) -> Iterator[MetricLog]:
 class _Signs:
     """Finds signs of trouble in a run's metrics, step by step.
 
-    Falling held-out accuracy and a sampler with other weights are each reported only once.
+    Two signs are reported only once: falling held-out accuracy, and a sampler whose weights are not the policy's.
     """
 
     def __init__(self, run: Attempt) -> None:

@@ -88,9 +88,9 @@ def check_same_start(path: Path, recipe: Recipe, data: DataSets, engine: Engine)
 
 
 def other_conditions(path: Path, engine: Engine) -> list[str]:
-    """Return a list with a warning if hardware or versions differ from those of the run's last attempt (R18).
+    """Return a list with a warning if server, hardware, precision or versions differ from the run's last attempt.
 
-    Results may then differ in rounding. If nothing differs, the list is empty.
+    Results may then differ in rounding (R18). If nothing differs, the list is empty.
     """
     before = read_manifest(path)
     then, now = before | before.get("versions", {}), engine.facts | versions()
@@ -119,8 +119,8 @@ def other_conditions(path: Path, engine: Engine) -> list[str]:
 def roll_back(writer: RunWriter, kind: Kind, progress: Progress) -> int:
     """Remove what a run has stored after the step from which it continues, and return that step, or 0 for a new start.
 
-    Training continues from the newest undamaged checkpoint; damaged ones are set aside. A run that only samples has no
-    checkpoints and continues after its last complete step.
+    Training continues from the newest undamaged checkpoint; damaged ones after it are renamed. A run that only samples
+    has no checkpoints and continues after its last complete step.
     """
     path = writer.path
     damaged = _damaged_checkpoints(path) if kind == "training" else {}
@@ -174,7 +174,7 @@ def _foreign_checkpoint(path: Path, step: int) -> str | None:
 def _last_complete_step(path: Path) -> int:
     """Return the last complete step of a run, or 0 if there is none.
 
-    A step is complete if it is stored and has its line in metrics.jsonl, which is written last.
+    A step is complete if it has its tables and its line in metrics.jsonl. The line is written last.
     """
     measured = max((int(line["step"]) for line in read_metrics(path)), default=0)
     return min(measured, max(stored_steps(path), default=0))
@@ -183,9 +183,9 @@ def _last_complete_step(path: Path) -> int:
 def _require_whole(path: Path, kind: Kind, done: int, last: int, newest: int) -> None:
     """Raise UserError if more of a run is missing than an interruption can explain.
 
-    Each step up to `done` must be stored and have its line in metrics.jsonl. An interruption loses at most the steps
-    since the newest checkpoint. So `last` may be at most one checkpoint interval after `newest`, or one step in a run
-    without checkpoints.
+    Two things are checked. Each step up to `done` must have its tables and its line in metrics.jsonl. And `last` may be
+    at most one checkpoint interval after `newest`, or one step in a run without checkpoints; otherwise a checkpoint or
+    a line has been deleted.
 
     Args:
         path: the run directory.

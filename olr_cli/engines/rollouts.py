@@ -130,8 +130,8 @@ class RolloutSampler:
     ) -> None:
         """Open the model and, unless a server holds it, check that every prompt leaves room for a response.
 
-        `options` choose the backend; None for the default. If olr loads the model, some options are replaced: the
-        recipe sets the device and whether the model's code may run, and every sample has its own seed.
+        `options` choose the backend; None for the default. If olr loads the model, the recipe overrides the device and
+        whether the model's code may run, and `seed_each` is always true.
         """
         if not data.train.prompts:
             raise UserError(f"{data.train.source} has no prompts", "name other data")
@@ -171,9 +171,9 @@ class RolloutSampler:
         return {it: self._backend.facts[it] for it in names if it in self._backend.facts}
 
     def _set_up(self, recipe: Recipe, data: DataSets, threads: int | None) -> int:
-        """Check that every prompt leaves room for a response, add warnings about the template, and set torch's threads.
+        """Check that prompts leave room for responses, extend `self.warnings`, and set torch's number of threads.
 
-        Return the number of threads that torch uses. If `threads` is None, torch chooses it.
+        Return the number of threads. If `threads` is None, torch chooses it.
         """
         prompts = self._backend.render([prompt.messages for prompt in data.train.prompts])
         self._backend.encode(prompts, self._sampling)

@@ -39,8 +39,8 @@ WEIGHT_DECAY = 0.01
 class DataSets:
     """The prompts of a run: those that train, and those that are only evaluated (validation and test).
 
-    `load_data` makes it. It also holds the wordings in which training prompts are rolled out, the share of a step's
-    prompts that may train, and the day on which the run started.
+    `load_data` makes it. It also holds the wordings in which each training prompt is rolled out, the share of a step's
+    prompts that a selecting method trains on, and the day on which the run started.
     """
 
     train: PromptSet
@@ -232,10 +232,10 @@ def load_data(recipe: Recipe, kind: Kind = "training", day: date | None = None) 
 
 
 def loss_average_departure(recipe: Recipe) -> str:
-    """Return a sentence, for the manifest, on how our mean of the loss differs from that of the paper's authors (R17).
+    """Return a sentence for the manifest on how olr averages the loss differently from the paper's authors (R17).
 
-    There is a sentence for either value of `train.loss_average`, because neither is exactly the authors' mean. The
-    authors average the loss over the tokens of each micro-batch of 4 responses, and then over the micro-batches.
+    The authors average the loss over the tokens of each micro-batch of 4 responses, and then over the micro-batches.
+    Neither value of `train.loss_average` does exactly that, so either gets a sentence.
     """
     # The authors' setting `balance_batch` sorts responses by length, so a micro-batch has responses of about equal
     # length. `benchmarks/step_order.py` shows the weight that each response then has.
@@ -291,8 +291,8 @@ def diverged(
         error: names the quantity that is not finite.
         step: the step that was not completed; 0 is before training.
         epoch: the epoch of `step`.
-        failed: the step whose update made the policy that failed, or 0 for the starting policy. The error proposes the
-            newest checkpoint before `failed`.
+        failed: the last step that updated the policy, or 0 for the starting policy. The error proposes the newest
+            checkpoint before this step.
     """
     # The step itself is not kept, so this line of metrics is the run's only record of the failure.
     writer.log(step, epoch, {NONFINITE: 1})

@@ -57,10 +57,10 @@ class StepEnd:
 
     @contextmanager
     def stopping_if_diverged(self, step: int, *, failed: int) -> Iterator[None]:
-        """Raise Diverged, which ends the run, if the block raises NonFinite; `step` is then not kept.
+        """Turn a NonFinite that the block raises into Diverged, which ends the run without keeping `step`.
 
-        `failed` is the last step whose update the policy has had: `step` - 1 if the block runs before the update of
-        `step`, and `step` if it runs after it. In the second case the stored tables of `step` are removed.
+        `failed` is the last step that updated the policy: `step` if the block runs after the update of `step`, and
+        otherwise `step` - 1. If it is `step`, the stored tables of `step` are removed.
         """
         try:
             yield
@@ -88,13 +88,13 @@ class StepEnd:
             decided: the labels and rollouts of the step.
             clock: has run since the step began.
             measured: metrics of the update.
-            speed: computes the metrics of speed from all other metrics. It is called last, because these include the
-                seconds of everything else.
+            speed: computes the metrics of speed from all other metrics, which include the seconds of each part of the
+                step.
 
         Raises:
             Diverged: the policy can no longer answer the held-out prompts.
-            Exception: a stop was asked for, and steps are left. It is the exception that `stop` returns. A checkpoint
-                of this step is saved first.
+            Exception: a stop was asked for, and steps are left. It is the exception that `self.stop` returns. A
+                checkpoint of this step is saved first.
             UserError: no response was rewarded in the last `train.stop_if_no_reward` steps.
         """
         train = self.writer.recipe.train

@@ -52,8 +52,8 @@ def train_all(
         runs: the sweep's runs.
         folder: run directories are made below it.
         jobs: number of runs at a time, each in a process of its own; they share a GPU's memory.
-        train_one: trains one run. It is called in the run's own process, with the index of the run in `runs`, and ends
-            this process with an exit status. It must be picklable.
+        train_one: trains the run with a given index in `runs`, and exits with a status. It is called in the run's own
+            process, so it must be picklable.
 
     Returns:
         The exit status: 0 if every run is finished, and 128 plus its number if a signal stopped the sweep and its runs.
@@ -109,9 +109,9 @@ def _train_side_by_side(
     train_one: Callable[[int], object],
     stop: StopRequest,
 ) -> dict[str, int]:
-    """Train runs, `jobs` at a time, until all end or a stop is asked for; return the exit status of each run.
+    """Train runs, `jobs` at a time, until all end or a stop is asked for.
 
-    On a stop, running processes are terminated and waited for. Runs that have not started are left out of the result.
+    On a stop, running processes are terminated and waited for.
 
     Args:
         runs: the path of each run relative to `folder`, by the run's index.
@@ -121,7 +121,7 @@ def _train_side_by_side(
         stop: says whether a stop was asked for.
 
     Returns:
-        The exit statuses, by the run's path relative to `folder`.
+        The exit status of each run that was started, by the run's path relative to `folder`.
     """
     waiting = list(runs.items())
     jobs = min(jobs, len(waiting))

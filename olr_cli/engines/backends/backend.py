@@ -74,8 +74,8 @@ def in_order(
 ) -> Generator[list[list[Rollout]], None, None]:
     """Yield the rollouts of each batch, a list per request, once this batch and all earlier ones are complete.
 
-    If a rollout of a batch is None (lost), neither this batch nor a later one is yielded. The rest of `stream` is read
-    and dropped. `stream` must then end with an error, which reaches the caller.
+    If a rollout of a batch is None (lost), neither this batch nor a later one is yielded. `stream` is read to its end,
+    where it must raise an error, which reaches the caller.
 
     Args:
         batches: the requests of each batch.
@@ -178,7 +178,7 @@ class Backend(AbstractContextManager["Backend"]):
     ) -> tuple[list[list[int]], list[int]]:
         """Return the token ids of each rendered prompt, and for each prompt the most tokens that its response may have.
 
-        This is `sampling.max_new_tokens`, or less if the prompt leaves less room in the model's context.
+        The limit is `sampling.max_new_tokens`, or less if the prompt leaves less room in the model's context.
 
         Raises:
             UserError: a prompt leaves no room for a response, or a stop text can never occur in a response.

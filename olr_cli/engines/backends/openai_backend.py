@@ -124,9 +124,9 @@ class _BadReply(Exception):
 
 
 class _Permanent(_BadReply):
-    """Raised for a reply of status 200 whose error says that another attempt cannot succeed (`_is_permanent`).
+    """Raised for a reply of status 200 that reports an error which another attempt cannot cure (`_is_permanent`).
 
-    `OpenAIBackend.ask` makes all its attempts nevertheless, and raises UserError if the last one ends in this way.
+    `OpenAIBackend.ask` still makes all its attempts, and raises UserError if the last one ends in this way.
     """
 
 
@@ -350,7 +350,7 @@ class OpenAIBackend(Backend):
         """Request one sample, in up to `ATTEMPTS` attempts; return the rollout, or the reason why the sample is lost.
 
         Raises:
-            UserError: the server refuses the request by its status, or in the last attempt by the error in its reply.
+            UserError: the reply's status refuses the request, or the last attempt ends in `_Permanent`.
         """
         body: dict[str, Any] = {
             "model": self.model,
@@ -625,9 +625,9 @@ def _error_of(content: Mapping[str, Any]) -> Any:
 
 
 def _is_permanent(error: Any) -> bool:
-    """Whether an error's code, status or type says that another attempt cannot succeed.
+    """Whether `error`, as `_error_of` returns it, says that another attempt cannot succeed.
 
-    `error` is the error that a reply reports (`_error_of`). The result is False if it has none of these three entries.
+    Its entries `code`, `status` and `type` decide. If it has none of them, the result is False.
     """
     if not isinstance(error, dict):
         return False
@@ -692,10 +692,10 @@ def _ended_by(end: str, reply_message: Mapping[str, Any]) -> str | None:
 def _refused_setting(reply: httpx.Response, sent: Mapping[str, Any]) -> str | None:
     """Return the name of the setting to leave out after a refusal, or None if leaving one out would not help.
 
-    `sent` has the settings of the request. A reply is a refusal of a setting only if its status is 400 or 422. The seed
-    can be left out, and so can settings at a value that has no effect (`_NEUTRAL`). The result is the first of these
-    that the reply names. It is `max_tokens` if the reply mentions `max_completion_tokens`, because the server then
-    wants the limit under that name.
+    `sent` has the settings of the request. If the reply's status is neither 400 nor 422, the result is None. If the
+    reply mentions `max_completion_tokens`, it is `max_tokens`, because the server wants the limit under the other name.
+    Otherwise it is the first setting in the reply's text that can be left out: the seed, or a setting whose value has
+    no effect (`_NEUTRAL`).
     """
     if reply.status_code not in (400, 422):
         return None

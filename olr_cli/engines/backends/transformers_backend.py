@@ -79,7 +79,7 @@ class TransformersBackend(Backend):
     ) -> Generator[Mapping[int, list[Rollout]], None, None]:
         """Generate one response per seed of every request, in batches, longest prompts first (see `Backend.stream`).
 
-        The requests of a batch are yielded when the batch is complete. No rollout is lost.
+        The requests of a batch are yielded when the batch is complete. No rollout is None.
         """
         tokens, limits = self.encode([request.prompt for request in requests], sampling)
         # All prompts of a call to the sampler share one limit and one number of samples; similar lengths save padding.
@@ -112,10 +112,10 @@ class TransformersBackend(Backend):
         *,
         rows: int,
     ) -> list[list[Rollout]]:
-        """Sample the rollouts of all requests, at most `rows` of each request at a time, and return a list per request.
+        """Sample one rollout for each seed of every request, and return a list of rollouts per request.
 
-        All requests must have the same number of seeds, which is the number of rollouts. `prompts` has the token ids of
-        each request's prompt, and `limit` is the most tokens of a response.
+        All requests must have equally many seeds. At most `rows` rollouts of each request are sampled at once.
+        `prompts` has the token ids of each request's prompt, and `limit` is the most tokens of a response.
         """
         rollouts_PG: list[list[Rollout]] = [[] for _ in requests]
         for first in range(0, len(requests[0].seeds), rows):

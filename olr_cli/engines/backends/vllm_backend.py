@@ -91,9 +91,9 @@ class VllmBackend(Backend):
     Ampere).
 
     On a CPU, or if `BackendOptions.seed_each` is true, each sample is drawn from its own seed. Other samples of the
-    batch then affect it only through rounding, which now and then changes a token. Seeded samples are slower, because
-    vLLM draws them one after the other. On a GPU without `seed_each`, all samples are drawn from one seed, the
-    engine's. A sample then depends on all other samples of the same call.
+    batch then change it only now and then, through rounding. This is slower, because vLLM draws such samples one after
+    the other. On a GPU without `seed_each`, all samples are drawn from the engine's seed, so each depends on all others
+    of the same call.
     """
 
     def __init__(self, model: str, options: BackendOptions, chat: ChatFormat) -> None:

@@ -175,7 +175,7 @@ _LARGEST_KEPT = 32 << 20
 
 
 def keep_freed_memory() -> None:
-    """Let this process keep the memory that it frees, which saves time; without glibc do nothing."""
+    """Keep freed memory in this process, to save the time of allocating it again; do nothing without glibc."""
     # Every step allocates and frees the same tensors. If their memory went back to the system in between, each use of a
     # page would cost a page fault, and the system would fill the page with zeros again.
     libc = ctypes.CDLL(None)
@@ -187,7 +187,7 @@ def keep_freed_memory() -> None:
 def set_up_torch(recipe: Recipe) -> None:
     """Set torch's number of threads if the recipe gives it, and make results on a CPU repeatable.
 
-    The process also keeps freed memory from now on (`keep_freed_memory`).
+    Also call `keep_freed_memory`.
     """
     engine = engine_section(recipe, LocalEngine)
     if engine.threads is not None:

@@ -290,9 +290,8 @@ class Grpo:
     def _computes_old_logprobs(self) -> bool:
         """Whether the update itself computes the old log-probabilities, those under the policy that sampled.
 
-        In float32 this is False, and the update takes the sampler's values. Otherwise it is True. In bfloat16 the
-        sampler's values differ from the update's by more than the clip tolerates, because the sampler computes one
-        token at a time and so rounds differently.
+        In float32 it does not, and takes the sampler's values. In bfloat16 these differ from the update's own values by
+        more than the clip tolerates, because the sampler computes one token at a time and so rounds differently.
         """
         return self.policy.dtype != torch.float32
 
@@ -307,9 +306,9 @@ class Grpo:
         The shape is (P, G, T). Call this before the first optimiser step. `mini_batches` has, for each mini-batch, the
         indices of its prompts that train.
 
-        In float32 the result holds the sampler's values. Otherwise the values are computed here, but only where they
-        are needed, and the result is 0 elsewhere. The first mini-batch needs none, because its own pass still sees the
-        policy that sampled. A prompt whose loss has no gradient (`_with_gradient`) needs none either.
+        In float32 the result holds the sampler's values. Otherwise the values are computed here, and are 0 where the
+        update does not need them: in the first mini-batch, because its own pass still sees the policy that sampled, and
+        for prompts whose loss has no gradient (`_with_gradient`).
         """
         if not self._computes_old_logprobs:
             return self._surrogate_logprobs(
@@ -330,7 +329,7 @@ class Grpo:
         return old_logprobs_PGT
 
     def _surrogate_logprobs(self, statistics: TokenStatistics) -> Tensor:
-        """Return the tokens' log-probabilities for the surrogate, smoothed if the method smooths labels."""
+        """Return the log-probabilities that PPO's surrogate takes: smoothed if the method smooths labels."""
         return smoothed(
             statistics.logprobs, statistics.self_certainty, self.method.smoothing
         )

@@ -309,10 +309,10 @@ class Policy:
             del head.forward
 
     def recompute(self) -> None:
-        """Turn on gradient checkpointing: the update's passes keep fewer activations and compute the others twice.
+        """Turn on gradient checkpointing, which saves memory: the backward pass recomputes the activations of layers.
 
         Raises:
-            UserError: transformers does not mark the layers of this architecture.
+            UserError: transformers supports no gradient checkpointing for this architecture.
         """
         if not self._layers:
             raise UserError(
@@ -352,8 +352,8 @@ class Policy:
     def read(self, prompts: Sequence[Sequence[int]]) -> Context:
         """Read prompts, given as token ids, and return the context from which their responses continue.
 
-        The tokens with which all prompts begin are read only once. Some models, such as those with a sliding window,
-        would then give other logits, so they read every prompt in full (`olr_cli.engines.local.probe`).
+        The tokens with which all prompts begin are read only once, unless that would change the logits, as in models
+        with a sliding window (`counts_tokens`).
         """
         return self.read_together(
             prompts, shared_prefix(prompts) if self._counts_tokens else 0
@@ -443,10 +443,9 @@ class Policy:
     def reads_whole(self, prompts: Sequence[Sequence[int]], response: int) -> bool:
         """Return whether the update should use `read_whole`, which reads each prompt again with each of its responses.
 
-        `response` is the number of tokens of the longest response. The result is True in two cases. With gradient
-        checkpointing, it is True because all other passes need a cache. On a GPU, it is True if no prompt has more
-        than `response` tokens, because the GPU's faster kernels for causal passes then save more than reading the
-        prompts again costs.
+        It should with gradient checkpointing, because all other passes need a cache. It also should on a GPU if no
+        prompt has more than `response` tokens, the length of the longest response. Fast kernels for causal passes then
+        save more than reading the prompts again costs.
         """
         return self.recomputes or (
             self.device.type == "cuda" and max(map(len, prompts)) <= response
@@ -478,7 +477,7 @@ class Policy:
         Args:
             tokens_BT: the tokens to read.
             cache: keys and values of the tokens read before, as transformers stores them.
-            mask_BS: False at cached or new positions that no token may attend to; None if there are none.
+            mask_BS: False at cached or new positions that no token may attend to; None to hide no position.
             positions_BT: the position of each new token in its sequence; None to count on after the cache.
             logits_to_keep: number of last positions in each row whose logits are returned; 0 for all positions.
         """

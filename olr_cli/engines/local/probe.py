@@ -31,12 +31,12 @@ They exceed any local window that a configuration does not name, such as the 256
 
 
 def counts_tokens(policy: Policy) -> bool:
-    """Test with a few passes whether unused positions between the tokens of a prompt leave the logits unchanged.
+    """Whether the model counts only tokens: unused positions inside a prompt do not change its logits.
 
-    Return True if the logits stay the same. A beginning that several prompts share then needs to be read only once.
-    Return False if they change, and for every model with a sliding window, where unused positions count too.
+    A beginning that several prompts share then needs to be read only once. A few passes test it. A model with a sliding
+    window counts unused positions too, so the result is False.
 
-    If logits are NaN or infinite, the weights are broken. Return True then, because sampling will raise the error.
+    The result is True if logits are NaN or infinite, because sampling will then raise the error.
 
     Raises:
         UserError: the logits depend on later tokens, or on padding before a prompt, or a pass fails.

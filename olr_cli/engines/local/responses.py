@@ -84,10 +84,10 @@ _BELOW_1 = 1 - 2**-53
 
 
 def drawn(pi_DV: Tensor, rows_B: Tensor, uniform_B: Tensor) -> Tensor:
-    """Draw a token for each of B rollouts from a row of probabilities.
+    """Draw a token for each of B rollouts, from the rollout's row of probabilities.
 
-    Within the row, the result is the first token at which the cumulative probability, divided by the sum of the row,
-    exceeds the rollout's random number. In a row of NaN, it is the last token.
+    The token is the first at which the cumulative probability, divided by the sum of the row, exceeds the rollout's
+    random number. In a row of NaN, it is the last token.
 
     Args:
         pi_DV: D rows of probabilities of V tokens. A row need not add up to 1.

@@ -147,8 +147,8 @@ def _scores_of_rows(
 ) -> tuple[Tensor, Tensor]:
     """Return N rows of logits, (N, V), and for each response token the index of the row that scores it, (P, G, T).
 
-    Responses to a prompt share rows only if all their tokens are equal, padding included; with `_scores_of_tree` they
-    share more. In a block of `Policy.without_head` the rows are hidden states instead of logits.
+    Responses to a prompt share rows only if all their tokens, padding included, are equal. `_scores_of_tree` also lets
+    equal beginnings share rows. In a block of `Policy.without_head` the rows are hidden states instead of logits.
     """
     P, G, T = tokens_PGT.shape
     if policy.reads_whole(prompts, T):
