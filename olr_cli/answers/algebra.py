@@ -266,8 +266,7 @@ def _compared_bits(expression: sympy.Expr) -> int:
     """Return the precision, in bits, to which an expression's values are computed and compared.
 
     The precision is 133 bits, which is 40 decimal digits. If a numerator or denominator in the expression has more than
-    64 bits, the length of the longest one is added, because such a number may agree with its neighbours in the first
-    133 bits.
+    64 bits, the bits of the longest one are added: long integers that differ by 1 may agree in the first 133 bits.
 
     Raises:
         Unreadable: the precision would exceed 4,000 bits.
@@ -296,7 +295,7 @@ def _value_at(expression: sympy.Expr, index: int, bits: int) -> tuple[_Point, in
     Args:
         expression: an evaluated expression.
         index: number of the point. If it is divisible by 3, all letters are between 0 and 1, otherwise between 1 and 9.
-        bits: number of bits of `real` or `imaginary`, whichever is larger.
+        bits: the precision. The larger of `real` and `imaginary` gets this many bits.
 
     Raises:
         _NoValue: the expression has no value at the point, or cannot be computed to this precision.
@@ -433,10 +432,10 @@ def _inequality(relation: Any) -> str:
 
 
 def _proportions(difference: sympy.Expr) -> tuple[str, bool]:
-    """Return the ratios of an expression's values at three points, and whether the first value is positive.
+    """Return the ratios of an expression's values at three points, as text, and whether the first value is positive.
 
-    The ratios are one text: the second value over the first, then the third value over the first. The text is the same
-    for all multiples of the expression. The sign of the first value tells positive multiples from negative ones.
+    A point gives each letter a fixed value. The second and the third value are divided by the first. All multiples of
+    an expression have the same ratios. The sign of the first value tells positive multiples from negative ones.
 
     Args:
         difference: one side of a relation minus the other side.
@@ -504,7 +503,7 @@ def _evaluated(expression: Any, has_imaginary_unit: bool) -> Any:
     if isinstance(expression, _SignDependent) and any(
         argument.free_symbols for argument in arguments
     ):
-        return _name_of_signed(expression, arguments)
+        return _symbol_of_signed(expression, arguments)
     # sympy would return the complex cube root of -8, and `x` for `\sqrt{x^2}`, since its letters are positive.
     root = _root(*arguments) if isinstance(expression, sympy.Pow) else None
     if root is not None:
@@ -514,7 +513,7 @@ def _evaluated(expression: Any, has_imaginary_unit: bool) -> Any:
 
 
 def _evaluated_atom(atom: Any, has_imaginary_unit: bool) -> Any:
-    """Return the exact meaning of a sympy object without parts.
+    """Return the exact meaning of an atom of sympy: a number, a symbol or a constant.
 
     Decimals become exact rationals, and letters become positive symbols. If `has_imaginary_unit` is true, the letter
     `i` becomes the imaginary unit. Euler's constant becomes the letter gamma. Any other atom is returned unchanged.
@@ -533,7 +532,7 @@ def _evaluated_atom(atom: Any, has_imaginary_unit: bool) -> Any:
 
 
 def _root(base: sympy.Expr, exponent: sympy.Expr) -> sympy.Expr | None:
-    r"""Compute a root that means something else to sympy than in an answer, or return None for any other power.
+    r"""Compute a root for which sympy's result is not what an answer means; return None for any other power.
 
     There are two kinds of such roots:
 
@@ -567,16 +566,16 @@ def _square_root(base: sympy.Expr, exponent: sympy.Rational) -> sympy.Expr:
         and square.exp.is_even
         and square.base.free_symbols
     ):
-        return factor**exponent * _name_of_signed(
+        return factor**exponent * _symbol_of_signed(
             sympy.Abs(square.base, evaluate=False), [square.base]
         ) ** (square.exp * exponent)
     return base**exponent
 
 
-def _name_of_signed(expression: Any, arguments: list[Any]) -> sympy.Expr:
+def _symbol_of_signed(expression: Any, arguments: list[Any]) -> sympy.Expr:
     """Return a symbol in place of `|x|`, a maximum, or another call whose value depends on the signs of its arguments.
 
-    Calls of the same function with equal arguments get the same symbol. So do `|x - 1|` and `|1 - x|`.
+    Calls of the same function with equal arguments get the same symbol. `|x - 1|` and `|1 - x|` share a symbol, too.
 
     Args:
         expression: the call. Only its function is used.

@@ -88,12 +88,11 @@ class Form:
         return replace(self, guesses=guesses, others=others) if guesses or others else self
 
     def is_told_from(self, other: Form) -> bool:
-        """Return whether two different forms certainly have different meanings.
+        """Return whether the meanings of two forms certainly differ. Call it only for forms that are not equal.
 
-        The result is False if one of them rests on a guess made while reading. Guesses about the values of letters do
-        not count if one of the forms consists of numbers alone, because a form with letters is no plain number.
-
-        This function does not check whether the forms differ.
+        The result is False if one of the forms rests on a guess made while reading. There is one exception: if one form
+        consists of numbers alone, guesses about the values of letters do not count, because no such guess turns
+        letters into a plain number.
         """
         # A guess about the values of letters cannot turn them into a number: `\lfloor x \rfloor` is certainly not 5.
         guesses = self.all_guesses | other.all_guesses
@@ -217,7 +216,7 @@ def exact(form: Form) -> Fraction:
 def approximate(form: Form) -> Fraction | None:
     """Return the real number that a form (a parsed answer) stands for, to about 40 digits.
 
-    If the form stands for none, as a percentage or an expression with letters, return None.
+    Return None for any other form, such as a percentage or an expression with letters.
     """
     if form.kind == "number":
         return exact(form)
@@ -327,7 +326,7 @@ def first_majority(
 ) -> Key | None:
     """Return the key of the class with the most rollouts, or None if nobody answered.
 
-    If several classes have the most rollouts, return the one that reached this number first.
+    If several classes have the most rollouts, return the one that was the first to reach this number.
 
     Args:
         answers: answers in the order in which the rollouts were sampled; None for a missing answer.

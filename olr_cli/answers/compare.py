@@ -45,7 +45,7 @@ def may_match(gold: Form, answer: Form) -> bool:
 
 
 def _may_be_converted(gold: Form, answer: Form) -> bool:
-    """Return whether two forms are quantities in different units, which are not converted: `60 s` and `1 min`."""
+    """Return whether two forms are quantities that `compare` leaves undecided, such as `60 s` and `1 min`."""
     return gold.kind == answer.kind == "quantity" and compare(gold, answer) is None
 
 
@@ -157,11 +157,11 @@ def _compare_quantities(gold: Form, answer: Form) -> bool | None:
     """Return whether a gold and an answer match. At least one of them has a unit. None means undecided.
 
     If the units are the same, if only one side has a unit, or if both count things such as apples, the values are
-    compared. Other units are not converted:
+    compared. In all other cases, the numbers before the units decide:
 
-    1. If the values differ, as in `500 g` and `0.5 kg`, the result is None.
-    2. If the values are equal, as in `5 m` and `5 s`, the result is False. But if the units may be the same, as `J` and
-       `N m` are, it is None.
+    1. If they differ, as in `500 g` and `0.5 kg`, the result is None, because units are not converted.
+    2. If they are equal, as in `5 m` and `5 s`, the result is False, or None if the units may be the same, as `J` and
+       `N m` are.
     """
     gold_value, answer_value = _drop_unit(gold), _drop_unit(answer)
     if _have_compatible_units(gold, answer):
@@ -210,11 +210,12 @@ def _compare_parts(gold: Form, answer: Form) -> bool | None:
 def _make_comparable(gold: Form, answer: Form) -> tuple[Form, Form]:
     """Return a gold and an answer without names and option letters that would keep them from being compared.
 
-    - A choice with a text, such as `(B) 7`, becomes its text, 7, unless the letters can be compared.
-    - Beside an equation, an assignment becomes the equation that it holds, or its value if it holds none.
-    - Beside anything else, an assignment becomes its value: 5 for `x = 5`. But if both are assignments whose names
-      denote different values, as `f(2)` and `f(3)` do, the answer becomes an equation, which does not match.
-    - Beside anything but an equation, an equation that just states its value, as `m + n = 5` does, becomes the value.
+    - A choice with a text, such as `(B) 7`, becomes its text, 7, unless the other side is a choice or a single letter.
+    - An assignment becomes its value: 5 for `x = 5`. If the other side is an equation, the equation in the
+      assignment's form is taken instead, if it holds one.
+    - If both are assignments whose names denote different values, as `f(2)` and `f(3)` do, the answer becomes an
+      equation without parts, which matches nothing.
+    - An equation that just states its value, as `m + n = 5` does, becomes the value, unless both sides are equations.
     """
     gold, answer = _drop_option_letters(gold, answer)
     match gold.kind, answer.kind:
@@ -280,10 +281,10 @@ def _name_different_values(one: Form, other: Form) -> bool:
 
 
 def is_left_to_algebra(form: Form) -> bool:
-    """Return whether math-verify may decide about a form (a parsed answer).
+    """Return whether a form (a parsed answer) is not fully understood, and math-verify may decide about it.
 
-    It may if our own parser did not fully understand the text. Such forms are texts that could not be read, equations,
-    congruences, inequalities, expressions that could not be computed, and forms with such parts.
+    The result is True for texts that could not be read, equations, congruences, inequalities, expressions that could
+    not be computed, and forms with such parts.
     """
     # The first part of an assignment is its value. The second is the equation, which algebra has read even for `x = 5`.
     parts = form.parts[:1] if form.kind == "assignment" else form.parts
@@ -317,8 +318,8 @@ _DERIVED_UNIT = re.compile(r"(?:^|.*[a-z])(?:N|J|W|Pa|V|C|F|H|T|Wb|ohm|Hz|M|L|Bq
 def _may_be_one_unit(one: str, other: str) -> bool:
     """Return whether two units may be the same unit in different spellings, as `N m` and `J` are.
 
-    The result is True if one of the texts is a product or power of units and the other is a derived unit. Their
-    dimensions are not checked: `N m` and `W` give True as well.
+    The result is True if one is any product or power of units and the other is any derived unit. Dimensions are not
+    checked: `N m` and `W` give True as well.
     """
     are_products = [" " in unit or "^" in unit for unit in (one, other)]
     single_unit = other if are_products[0] else one
@@ -439,7 +440,7 @@ def _in_order_of_names(form: Form) -> Sequence[Form]:
 
 
 def _solutions(system: Form) -> list[Form]:
-    """Group a system's values by the index of their names, one tuple per index.
+    """Group a system's values by the indices of their names, and return one tuple per index.
 
     `x_1=2, y_1=1; x_2=3, y_2=4` gives (2, 1) and (3, 4).
     """
@@ -469,11 +470,11 @@ def _compare_ordered(gold: Sequence[Form], answer: Sequence[Form]) -> bool | Non
 def _compare_unordered(gold: Sequence[Form], answer: Sequence[Form]) -> bool | None:
     """Return whether two lists of parsed answers match in some order. None means undecided.
 
-    Each element needs its own partner in the other list. The first of these cases that holds gives the result; if none
-    holds, the lists match.
+    Each element needs a partner of its own: a matching element of the other list. The first of these cases that holds
+    gives the result; if none holds, it is True.
 
     1. The lengths differ: False.
-    2. More than 50 elements have no equal partner: None, because comparing all pairs would take too long.
+    2. More than 50 elements have no partner with the same key: None, because comparing all pairs would take too long.
     3. An element certainly has no partner: False.
     4. An element may or may not have a partner: None.
     """

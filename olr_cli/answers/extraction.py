@@ -101,7 +101,7 @@ def tagged(response: str, tag: str) -> str | None:
 
 
 def after(response: str, marker: str) -> str | None:
-    r"""Return the rest of the line after the last `marker`, or the next line with text if the rest is blank.
+    r"""Return what follows the last `marker` on its line, or the next line with text if nothing follows.
 
     Without a marker, or without text after it, return None. If the line has a box, ``\boxed{...}``, return the content
     of the last box instead. GSM8K's marker is ``####``.
@@ -139,8 +139,8 @@ _RUNS_ON = re.compile(
 def _own_turn(response: str) -> str:
     """Return a response without what a base model writes after its answer.
 
-    The response is cut off at another question, or at a token that ends a turn. If it has neither, it is returned
-    unchanged.
+    The response is cut off before a line that begins with "Question:", "User:" or the like, or before a token such as
+    `<|im_end|>`. If it has neither, it is returned unchanged.
     """
     match = _RUNS_ON.search(response.lstrip())
     return response.lstrip()[: match.start()] if match else response
@@ -277,9 +277,9 @@ def last_answer(response: str) -> str | None:
 
 
 def after_hashes(text: str, blank: str | None = None) -> str | None:
-    """Return the rest of the line after the last ``####``, or the next line with text if the rest is blank.
+    """Return what follows the last ``####`` on its line, or the next line with text if nothing follows.
 
-    If there is no such line, or if it is a heading, return None. A line that has letters counts as a heading if more
+    If there is no such text, or if it is a heading, return None. A line that has letters counts as a heading if more
     text follows below it.
 
     Args:
@@ -488,8 +488,7 @@ def reading_more(responses: Sequence[str]) -> str | None:
     """Return a sentence that suggests an extractor, such as "The extractor choice reads 9 of 10 responses.", or None.
 
     The suggested extractor is the first of ``boxed``, ``after:####``, ``tag:answer``, ``choice``, ``last_answer`` and
-    ``last_number`` that finds an answer in more than half of the responses. The later ones find an answer in nearly
-    every text. If there is no such extractor, return None.
+    ``last_number`` that finds an answer in more than half of the responses. If none does, return None.
 
     Args:
         responses: texts in which the present extractor found no or few answers.

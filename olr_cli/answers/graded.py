@@ -99,14 +99,14 @@ class Grading:
                 (self._right if verdict else self._wrong)[gold].add(answer)
 
     def right(self, gold: Gold) -> Collection[str | None]:
-        """Return the answers that match a gold.
+        """Return the answers, to any of the prompts, that match a gold.
 
         The result holds only answers that `ask` or `ask_pairs` compared with this gold. It never holds None.
         """
         return self._right.get(gold, frozenset())
 
     def wrong(self, gold: Gold) -> Collection[str | None]:
-        """Return the answers that are proved not to match a gold.
+        """Return the answers, to any of the prompts, that are proved not to match a gold.
 
         The result holds only answers that `ask` or `ask_pairs` compared with this gold. It never holds None.
         """

@@ -142,7 +142,7 @@ class Judge(AbstractContextManager["Judge"]):
         """
         matching_task = _task("matches", *_spelled(pair))
         task: Task = ("reason", *matching_task[1:3])
-        if not self._given_up.isdisjoint([matching_task, *_texts(task)]):
+        if not self._given_up.isdisjoint([matching_task, *_reading_tasks(task)]):
             return "TOO_MUCH_WORK"
         return self._decide([task])[task] or "TOO_MUCH_WORK"
 
@@ -160,7 +160,7 @@ class Judge(AbstractContextManager["Judge"]):
         """Return whether each answer matches its gold, in the order of `pairs`; None if neither is proved.
 
         Args:
-            kind: "matches" for the verdicts of `matches`, or "may match" for the more lenient ones of `may_match`.
+            kind: "matches" for the verdicts of `matches`, or "may match" for those of `may_match`.
             pairs: pairs of a gold and an answer. Two plain integers are compared as texts, whatever the kind.
             tolerance: relative tolerance for numbers, such as "0.01"; empty for none.
         """
@@ -180,7 +180,7 @@ class Judge(AbstractContextManager["Judge"]):
         ]
 
     def _decide(self, tasks: Iterable[Task]) -> dict[Task, Any]:
-        """Return the result of each task, from memory, from this process or from a worker.
+        """Return the result of each task: from memory, computed in this process, or computed by a worker.
 
         A `Task` is a tuple of a kind, such as "matches", and the texts to decide on.
         """
@@ -192,7 +192,7 @@ class Judge(AbstractContextManager["Judge"]):
             waiting = [task for task in tasks if not self._decide_here(task)]
             # Read every text alone first. A text over its limit then leaves all its pairs undecided; otherwise the
             # order of the pairs would decide which of them are given up.
-            texts = dict.fromkeys(text for task in waiting for text in _texts(task))
+            texts = dict.fromkeys(text for task in waiting for text in _reading_tasks(task))
             for batch in (texts, waiting):
                 self._run_in_workers(
                     [task for task in batch if not self._decide_here(task)]
@@ -210,7 +210,7 @@ class Judge(AbstractContextManager["Judge"]):
             try:
                 self._memo[memo] = decide(*task)
             except NeedsAlgebra:
-                if self._given_up.isdisjoint([task, *_texts(task)]):
+                if self._given_up.isdisjoint([task, *_reading_tasks(task)]):
                     return False
                 self._memo[memo] = _undecided(task)
         return True
@@ -292,11 +292,10 @@ def _task(kind: str, gold: str, in_percent: bool, answer: str, tolerance: str = 
     return (kind, gold, answer, tolerance) if tolerance else (kind, gold, answer)
 
 
-def _texts(task: Task) -> list[Task]:
-    """Return, for each text of a task, the task of reading this text alone.
+def _reading_tasks(task: Task) -> list[Task]:
+    """Return the tasks that read the texts of a task: two for a gold and an answer, one for an answer.
 
-    A task about a gold and an answer gives two. They are run first, because a single text may already take too much
-    work.
+    These are run before the task itself, because a single text may already take too much work.
     """
     return [("key", text) for text in task[1:3]]
 
@@ -318,7 +317,7 @@ def _memo_key(task: Task) -> Task:
 def shared_judge() -> Judge:
     """Return the judge that all callers in this process share. The first call creates it.
 
-    It has one worker, no ledger and no tolerance, which suffices for a caller that only asks for verdicts.
+    It has one worker, no ledger, and no tolerance for numbers.
     """
     return Judge(workers=1)
 

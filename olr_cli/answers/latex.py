@@ -66,9 +66,8 @@ _PLAIN_DECIMAL = re.compile(r"\d*\.\d+", re.ASCII)
 class _Prediction(ParserATNSimulator):  # type: ignore[misc]
     """A predictor for ANTLR's parser that is faster than ANTLR's own.
 
-    A predictor chooses between the alternatives of a grammar's rule. The fast mode (SLL) ignores through which other
-    rules the parser came to this rule. Only decisions in the rule `atom_expr` depend on them, and use the slower mode
-    (LL).
+    A predictor chooses between the alternatives of a grammar's rule. The fast mode (SLL) ignores the rules that led to
+    the present one. Only the decisions in the rule `atom_expr` depend on those, so they use the slower mode (LL).
     """
 
     def adaptivePredict(self, input: Any, decision: int, outerContext: Any) -> int:
@@ -195,7 +194,7 @@ def _without_capital(name: re.Match[str]) -> str:
 
 
 def _parse(latex: str, config: ConversionConfig) -> Any:
-    """Convert LaTeX to a sympy object with the fast `_Prediction`. If that fails, try again with ANTLR's full context.
+    """Convert LaTeX to a sympy object with the fast `_Prediction`. If that fails, try again with ANTLR's own.
 
     Raises:
         TooLarge: a number is too large. There is no second attempt.

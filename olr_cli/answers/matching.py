@@ -175,10 +175,10 @@ def matches(
 
 
 def _may_be_one_set(gold: _Side, answer: _Side) -> bool:
-    """Return whether two statements may hold for the same numbers, because one of them is not solved here.
+    """Return whether a gold and an answer may describe the same set of numbers.
 
-    math-verify compares how inequalities are written, so its verdict proves nothing about such statements. A number or
-    a word is never such a set.
+    The result is True if one of them is an inequality or a membership that our parser does not solve, and neither is a
+    number, a quantity, an option or a word. math-verify compares only how such statements are written.
     """
     if {gold.form.kind, answer.form.kind} & _NO_SETS:
         return False
@@ -193,7 +193,7 @@ def _proof_by_algebra(gold: _Side, answer: _Side, proof: Proof) -> bool | None:
     """Return math-verify's verdict on a pair that our own comparison left open; None if it is not asked or cannot tell.
 
     `proof` asks math-verify. It is called only if our parser could not fully read the gold or the answer. If the parser
-    read both, what is open is an order (`2, 1` for (1, 2)) or a unit (500 g for 0.5 kg), which math-verify ignores.
+    read both, they may differ in order (`2, 1` for (1, 2)) or in units (500 g for 0.5 kg), which math-verify ignores.
     """
     if is_left_to_algebra(gold.form) or is_left_to_algebra(answer.form):
         return proof(gold.text, answer.text)
@@ -295,14 +295,14 @@ def _are_joined_by_other_words(gold: str, answer: str) -> bool:
     The signs `\land` and `\lor` count as these words.
     """
     gold_joints, answer_joints = (
-        {_JOINTS[sign] for sign in _JOINT.findall(text)} or _comma(text)
+        {_JOINTS[sign] for sign in _JOINT.findall(text)} or _joint_of_commas(text)
         for text in (gold, answer)
     )
     return bool(gold_joints and answer_joints) and gold_joints.isdisjoint(answer_joints)
 
 
-def _comma(text: str) -> set[str]:
-    """Return the word that a comma stands for: "and" between inequalities, as in `x > 0, x < 2`, else none."""
+def _joint_of_commas(text: str) -> set[str]:
+    """Return {"and"} if a text has a comma and several inequalities, as in `x > 0, x < 2`, otherwise an empty set."""
     return {"and"} if len(_INEQUALITY.findall(text)) > 1 and "," in text else set()
 
 
@@ -321,7 +321,8 @@ _JOINT = re.compile(rf"(?<![a-zA-Z])({'|'.join(_JOINTS)})(?![a-zA-Z])")
 def _has_other_case(gold: _Side, answer: _Side) -> bool:
     """Return whether a letter of the gold appears in the answer only in the other case: `m` for `M`.
 
-    Case does not matter in numbers with a unit, in letters of options, or in words, unless they are codes such as `Co`.
+    Case does not matter in numbers with a unit, in letters of options, or in the name of an assignment. In words, it
+    matters only if the gold is a code such as `Co`.
     """
     if len(word(gold.text) or "") > 1:
         return _is_code_in_other_case(gold.text, answer.text)

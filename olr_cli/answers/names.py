@@ -36,9 +36,9 @@ _NAMED_VALUES = re.compile(
 
 
 def is_name(head: str, value: str) -> bool:
-    """Return whether `head = value` only names the value, as `x = 5` does.
+    """Return whether `head = value` only gives the value a name, as `x = 5` does.
 
-    It names the value if `head` is a name that does not occur in `value`.
+    It does if `head` is a name that does not occur in `value`, and if the two are not both words.
     """
     match = _NAME.fullmatch(head)
     # `\text{ln}(x)` is a function in another style and names nothing.
@@ -71,8 +71,8 @@ def names_value(form: Form, *, is_gold: bool) -> bool:
 
     1. An equation in one unknown, such as `\log_2 x = 3`, which still has to be solved.
     2. A gold that is a curve or a law, such as `x^2 + y^2 = 1`.
-    3. An answer with a function, such as `\tan`, and with \theta or a lowercase Latin letter, such as `\tan\theta = 5`.
-       It may still have to be solved.
+    3. An answer such as `\tan\theta = 5`, which may still have to be solved: its left side has a function, and also
+       `\theta` or a lowercase Latin letter.
 
     Args:
         form: any parsed answer. If it is no equation, or its `Form` has no parts, the result is False.

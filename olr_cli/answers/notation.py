@@ -129,8 +129,7 @@ def _with_commands(match: re.Match[str]) -> str:
     r"""Put a backslash before Greek letters and functions that lack one, as in `2*theta` and `ln 2`.
 
     Args:
-        match: a match of a whole answer. Outside `\text{}`, the answer holds no letters but such names, short products
-            and commands.
+        match: a match of a whole answer. Its letters outside `\text{}` are in such names, short products or commands.
     """
     pattern = rf"\\text\{{[^{{}}]*\}}|({_BARE_NAME})"
     return re.sub(pattern, lambda name: f"\\{name[1]} " if name[1] else name[0], match[0])

@@ -155,8 +155,9 @@ def _points(gold: str, answer: str) -> Iterator[tuple[str, str]]:
 def _commas_and_bases(gold: str, answer: str) -> Iterator[tuple[str, str]]:
     """Yield pairs (gold, answer) in which one text is rewritten.
 
-    In the first pairs, decimal commas of the answer or of the gold become points: 0.5 for `0,5`. In the last pair, the
-    gold loses its number base: 52 for `52_8`. Each pair is yielded only if the two texts suggest this reading.
+    1. If the gold has a point, decimal commas of the answer become points: 0.5 for `0,5`.
+    2. If the gold has a semicolon or looks like `0,25`, its decimal commas become points.
+    3. If the gold has a number base and the answer has none, the gold loses its base: 52 for `52_8`.
     """
     # `0,5` is right for 0.5. If the gold has commas too, only semicolons in the answer tell numbers apart.
     if "." in gold and (";" in answer or "," not in gold):
@@ -533,12 +534,13 @@ ADDED_CONSTANT = re.compile(r"\s*\+\s*(?:C|K|\\text\{[cC]onst(?:ant)?\.?\})$")
 def _constants(gold: str, answer: str) -> Iterator[tuple[str, str]]:
     """Yield pairs (gold, answer) that differ from the given ones only in their constants.
 
-    Nothing is yielded unless both texts have a variable (t, x, y or u): without one, `C` is no constant of integration.
+    Nothing is yielded unless both texts have a variable (t, x, y or u).
 
     1. If a text has a constant of integration, the first pair is without such constants: `x^2` for `x^2 + C`.
     2. If both texts have one free constant, or both have two, the answer's constants are renamed as in the gold. With
        two, there is a pair for each order.
     """
+    # Without a variable, `C` is no constant of integration.
     if not (_FUNCTION_VARIABLE.search(gold) and _FUNCTION_VARIABLE.search(answer)):
         return
     without_constants = ADDED_CONSTANT.sub("", gold), ADDED_CONSTANT.sub("", answer)

@@ -277,7 +277,7 @@ class WorkerPool:
             tasks: all tasks.
             numbers: indices of the tasks to run.
             results: index of a task -> its result. The results of the tasks that are done are added here.
-            is_alone: whether each task gets a process of its own. Otherwise tasks share workers, which stay.
+            is_alone: whether each task gets a process of its own. Otherwise the tasks share the pool's workers.
         """
         pending, failed, attempts = deque(numbers), list[int](), Counter[int]()
         if is_alone:
@@ -328,8 +328,8 @@ class WorkerPool:
 
         Args:
             tasks: number of all tasks.
-            waiting: number of tasks that no worker has and that are not done.
-            workers: all workers. The tasks that they hold are not done.
+            waiting: number of tasks that are neither done nor held by a worker.
+            workers: all workers.
         """
         if self.report is not None:
             done = tasks - waiting - sum(len(worker.tasks) for worker in workers)

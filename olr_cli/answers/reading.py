@@ -299,7 +299,7 @@ def _split_list(text: str) -> list[str]:
 def _is_declaration(item: str, first: str) -> bool:
     r"""Return whether an item of a list only says what a letter of the first item stands for.
 
-    In `x < 3, x \in \mathbb{Z}` it says more: without it, x may be any real number.
+    For `x < 3, x \in \mathbb{Z}` the result is False, because the second item changes the solutions.
     """
     restricts = _INEQUALITY.search(first) and _PART_OF_REALS.search(item)
     return _CONDITION.fullmatch(item) is not None and not restricts
@@ -390,7 +390,7 @@ def _read_list(forms: Sequence[Form]) -> Form:
     """
     if not forms:
         raise Unreadable("a list of nothing")
-    names = _names(forms)
+    names = _names_and_units(forms)
     # `p = 5, q = 2`, or `3 apples, 2 pears`
     if len(names) == len(forms) > 1:
         return Form("system", parts=tuple(forms))
@@ -399,17 +399,17 @@ def _read_list(forms: Sequence[Form]) -> Form:
     if are_assignments and len(names) > 1:
         starts = range(0, len(forms), len(names))
         solutions = [tuple(forms[start : start + len(names)]) for start in starts]
-        if all(len(_names(solution)) == len(names) for solution in solutions):
+        if all(len(_names_and_units(solution)) == len(names) for solution in solutions):
             return unordered(Form("system", parts=solution) for solution in solutions)
     # `x = 1 or x = 2` is the set of 1 and 2.
     return unordered(form.parts[0] if form.kind == "assignment" else form for form in forms)
 
 
-def _names(forms: Sequence[Form]) -> set[str]:
-    """Return the labels that show whether a list of parsed answers is a system, such as `p = 5, q = 2`.
+def _names_and_units(forms: Sequence[Form]) -> set[str]:
+    """Return the names of the assignments and the units of the quantities in a list of parsed answers.
 
-    They are the names of the assignments and the units of the quantities. If some quantities count things, as in
-    `3 apples, 2 pears`, they are only the things counted.
+    If there are as many of them as elements, the list is a system, such as `p = 5, q = 2`. If some quantities count
+    things, as in `3 apples, 2 pears`, only the things counted are returned.
     """
     counted_things = [
         form for form in forms if form.kind == "quantity" and form.label.startswith(COUNTED)
@@ -554,7 +554,7 @@ def _rounding(text: str, value: Fraction | None) -> Fraction:
 def _read_assignment(head: str, value: str, leaf: Leaf, *, is_equation: bool) -> Form:
     r"""Read `head = value` as a form of the kind "assignment", whose first part is the value.
 
-    If the value is a number or an expression, and algebra can read the equation, the second part is the equation.
+    If the value is a number or an expression, the second part is the whole equation, unless algebra cannot read it.
 
     Args:
         head: the name on the left side.

@@ -26,7 +26,7 @@ _MOST_BITS_UNDER_A_ROOT = 4000
 
 
 class _Size(NamedTuple):
-    """Bounds for the bits of an expression's exact value, and a rough value of the expression.
+    """Upper bounds for the bits of an expression's exact value, and a rough value of the expression.
 
     `check_size` makes it from the sizes of the expression's parts, without computing the exact value.
     """
@@ -144,7 +144,7 @@ def _of_function(node: Any, size: _Size, values: Sequence[complex]) -> _Size:
     """Return bounds for the bits of a function's value, and its rough value.
 
     The bounds are those in `size`. The rough value is computed if Python's `cmath` has the function, and otherwise
-    taken from `size`. An exponential function is treated as a power of e instead.
+    taken from `size`. For `exp`, bounds and value are those of a power of e.
 
     Args:
         node: the function applied to its arguments, or another object with arguments, such as a vector.
@@ -188,7 +188,7 @@ def _of_power(base: _Size, exponent: _Size) -> _Size:
 def _of_sum_or_integral(node: Any, indices: Mapping[Any, float]) -> _Size:
     """Return bounds for the bits of the value of a sum, product or integral, and its rough value.
 
-    Each term of a sum or product counts as at least one bit. `indices` maps the index variable of each sum or product
+    The bound of a sum or product is at least one bit per term. `indices` maps the index variable of each sum or product
     around the node to its largest value.
 
     Raises:

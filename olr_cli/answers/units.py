@@ -159,8 +159,8 @@ def _unit(text: str, shortest: int = 0) -> str:
 
     Args:
         text: the product, in plain letters.
-        shortest: fewest letters of the first unit if the text was in plain letters, because a single letter may be a
-            variable. 0 if the text was in a text style, where letters are no variables.
+        shortest: fewest letters that the first unit may have in plain letters, where one letter may be a variable. 0 if
+            the unit was in a text style.
     """
     text = _COMPOUND.sub(_in_units, text)
     if _WORD.sub("", text):
