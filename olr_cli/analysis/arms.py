@@ -186,10 +186,10 @@ class Arm:
 def measured(
     arms: Iterable[Arm], values: Callable[[Run], Mapping[str, float | None]]
 ) -> pl.DataFrame:
-    """Return a frame of metrics that have one value per run, with the columns of `frame.SCHEMA`.
+    """Return a frame of metrics that have one value per run.
 
-    These are arm, seed, metric, ``at`` and value. Elsewhere ``at`` holds the epoch; here it is null. Values that are
-    None or not finite are left out.
+    The columns are arm, seed, metric, ``at`` (always null, since the values belong to no epoch) and value. Values that
+    are None or not finite are left out.
 
     Args:
         arms: the arms whose runs are measured.
@@ -216,8 +216,8 @@ def find_runs(
 
     - A run directory stands for its run.
     - A folder with run directories below it stands for all of their runs, the oldest first.
-    - Another trainer's log in a folder of its own is one run.
-    - Another trainer's log in a single file is part of a run: all such files together are one run.
+    - A folder with another trainer's log stands for one run.
+    - All other trainers' logs that are single files stand for one run together.
 
     Runs of other trainers come after all others. A folder named ``figures`` or ``logs`` that holds neither runs nor a
     log is skipped if another place holds runs.
@@ -259,8 +259,8 @@ def find_runs(
 def begun(runs: Sequence[Run], named: Iterable[Path]) -> tuple[list[Run], list[str]]:
     """Leave out runs without a complete step. Return the other runs, and a sentence on each run that is left out.
 
-    Other trainers' logs always stay, and so do runs whose own directory is in `named`. If no run would remain, all are
-    returned, without sentences.
+    A run stays even without a complete step if it is another trainer's log, or if its directory is in `named`. If no
+    run would remain, all runs are returned, without sentences.
 
     Args:
         runs: the runs to choose from.
@@ -403,9 +403,9 @@ def _arm_key(run: Run) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Variation:
-    """Two or more arms that differ in one key of the recipe and, apart from the seed, in nothing else.
+    """Two or more arms that differ in one key of the recipe and, apart from the seed, in nothing else; made by `vary`.
 
-    `vary` makes it.
+    `arms` maps each value of the key to its arm.
     """
 
     key: str
@@ -435,10 +435,9 @@ class Variation:
 
 
 def merged(arms: Iterable[Arm]) -> list[Arm]:
-    """Merge arms whose settings are equal.
+    """Merge arms with equal settings into one arm, which has the name of the first of them.
 
-    Each group of such arms becomes one arm, named like the group's first arm. If several arms of a group have a run
-    with the same seed, only the first of these runs is kept.
+    The new arm has the runs of all of them. If several have a run with the same seed, only the first such run is kept.
     """
     groups = gathered((repr(sorted(arm.settings().items())), arm) for arm in arms)
     of_seeds = [
@@ -472,7 +471,7 @@ def vary(arms: Iterable[Arm], key: str) -> list[Variation]:
 def _value(run: Run, key: str) -> Any:
     """Return the value of a dotted key in a run's recipe, or None if the recipe has no such key.
 
-    If the key is a setting of a user's own label rule and the recipe leaves it out, the rule's default is returned.
+    If the method is a label rule that the user wrote, a setting that the recipe leaves out has the rule's default.
     """
     part: Any = run.recipe
     for name in key.split("."):

@@ -75,10 +75,10 @@ def replay_words(recipe: Recipe, settings: Sequence[str] = ()) -> list[str]:
 
     Each option is a ``--set``. In this order, they set:
 
-    - The `settings`: ``KEY=VALUE`` texts that the history was read with. If there are none, the place of the run's own
-      verifier (``verifier.where``), if it has one.
-    - ``method.name=olr`` if the run's method is a user's own label rule, because `EXAMPLE` is a setting of Online Label
-      Refinement (OLR).
+    - The `settings`, ``KEY=VALUE`` texts that the history was read with. If there are none,
+      ``verifier.where``, provided that rules of the run's verifier call functions of the user.
+    - ``method.name=olr``, if the run's method is a user's own label rule. `EXAMPLE` is a setting of OLR (Online Label
+      Refinement).
     - `EXAMPLE`.
     """
     read = settings or [
@@ -95,7 +95,7 @@ def set_words(settings: Iterable[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class RolloutHistory:
-    """Rollouts of a run or of another trainer's log, with the facts about their prompts; made by `read_history`.
+    """Rollouts of a run or of another trainer's log, with their prompts and labels; made by `read_history`.
 
     At each visit, a prompt gets a group of responses; most prompts have several visits.
     """
@@ -153,7 +153,7 @@ class RolloutHistory:
 
     @property
     def given_up(self) -> Path | None:
-        """The run's list of answers that took too long to grade, a file; None unless it is of one run (R8).
+        """The file with the run's answers that took too long to grade (R8); None if the history is not of one run.
 
         A replay reads the file and does not grade these answers either.
         """
@@ -480,7 +480,7 @@ def _extracted_again(
 ) -> Iterator[pl.DataFrame]:
     """Yield a run's steps, with the answers extracted anew from the stored responses (R6).
 
-    If `extractor` is None, the answers to each prompt are read by the extractor that belongs to its data source.
+    With `extractor` None, each answer is read by the extractor of its prompt's data source.
     """
     sources: dict[str, str] = {}
     if extractor is None:

@@ -110,8 +110,8 @@ def read_shown(
 def _with_one_visit(history: RolloutHistory) -> RolloutHistory:
     """Put all rollouts of a log of several models into one visit, so that all models vote together.
 
-    A log without a column of models keeps its visits. The steps of the result are a list, so they can be read more than
-    once.
+    Without a column ``model``, the visits stay as they are. The steps of the result are a list, so they can be read
+    more than once.
     """
     steps = list(history.steps)
     if not any("model" in rows.columns for rows in steps):
@@ -229,8 +229,8 @@ def _is_wrong(history: RolloutHistory) -> pl.Expr:
 
     - If the true answer is known, it decides.
     - Otherwise the label is wrong if the majority gave another answer and has not replaced the label.
-    - Without a majority (a tie, or no answers) the label counts as right. In an evaluation it counts as wrong, as in
-      the score maj@n (majority vote over n samples).
+    - Without true answer and majority (a tie, or no answers), the label counts as right, except in an evaluation. There
+      it counts as wrong, as in the score maj@n (majority vote over n samples).
     """
     # Without a majority `MAJORITY_DIFFERS` is null.
     differs = MAJORITY_DIFFERS.fill_null(value=is_of_evaluations(history))

@@ -61,7 +61,7 @@ def at_the_end(arms: Sequence[Arm]) -> pl.DataFrame:
 
 @dataclass(frozen=True)
 class Start:
-    """A policy before training, with its scores; a table shows it as a row to compare trained runs with."""
+    """A policy before training and its scores: a row of a table, to compare the rows of trained runs with."""
 
     model: str
     """The policy's name as in the paper's tables."""
@@ -95,10 +95,10 @@ class Source:
 
     @property
     def published(self) -> Sequence[ScoreColumn]:
-        """The columns of scores from the paper to show beside the scores of the runs.
+        """The paper's columns of scores to show beside those of the runs.
 
-        If the runs have benchmark scores, these are the same benchmarks. If they have held-out accuracy, these are the
-        paper's averages over benchmarks.
+        They are the columns of the same benchmarks, or the paper's averages over benchmarks if the runs have only
+        held-out accuracy.
         """
         return AVERAGES if self.is_held_out else self.columns
 

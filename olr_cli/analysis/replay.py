@@ -243,7 +243,7 @@ def _warnings(history: RolloutHistory, counts: Mapping[str, int]) -> list[str]:
 
 
 def _settings(recipe: Recipe) -> str:
-    """Return the method's settings that influence the decisions as text: ``slope_threshold 0.05, warmup_epochs 5``."""
+    """Return the method's settings that influence decisions, such as ``slope_threshold 0.05, warmup_epochs 5``."""
     defaults = {
         key
         for key in ("prompts", "majority_graded_by")

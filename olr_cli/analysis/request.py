@@ -200,8 +200,8 @@ def _tables(
 ) -> dict[str, Table]:
     """Compute the tables of the request and return them by name.
 
-    A table that the user did not ask for is left out if the arms cannot show it. `models` are the places of evaluations
-    of models.
+    A table that the user did not ask for is left out if the arms cannot show it. `models` are the folders of
+    evaluations of policies before training.
 
     Raises:
         UserError: the arms lack what the requested table needs, or an option is for another table.
@@ -235,10 +235,9 @@ def _drawn(
 ) -> tuple[list[str], dict[str, list[Chart]]]:
     """Draw the figures of the request, and choose those to save.
 
-    - The figures to save are `request.wanted_figures`.
-    - For a report, all other figures that the arms have the data for are drawn too.
-    - If the user named no figure, and the arms lack the data for the default one, all figures that they have the data
-      for are drawn and are to be saved.
+    The figures to save are `request.wanted_figures`. If the user named none, and the arms lack the data for the default
+    one, all figures that the arms have the data for are saved instead. For a report, all figures that the arms have the
+    data for are drawn, but only those above are saved.
 
     Returns:
         The names of the figures to save.

@@ -150,8 +150,8 @@ class _Candidates:
         size: P.
         seen: number of candidates that models gave as answers. In arrays they come before all others.
         prompts: (C,) index of the prompt that each candidate belongs to.
-        possible: (C,) number of candidates of the same prompt, at least 2. If there are several models, every entry is
-            the mean over all prompts instead.
+        possible: (C,) how many answers are possible. With one model: the number of candidates of the same prompt, at
+            least 2. With several models: the mean of these numbers over all prompts, the same in every entry.
         labels: indices of the candidates that are the label of their prompt.
         is_label: (C,) the same as a mask: whether the candidate is the label of its prompt.
     """
@@ -200,9 +200,9 @@ class _Candidates:
     def by_answers(self, parameters: _Parameters) -> Floats:
         """Return (C, D) the log weight of each candidate at each of D difficulties, by the models' answers alone.
 
-        A weight is the chance of the difficulty (`_difficulties`), times the likelihood of the answers to the prompt if
-        the candidate is true and the question has this difficulty. A factor that all weights of a prompt share is left
-        out.
+        A weight is the product of two chances: that a question has the difficulty (`_difficulties`), and that the
+        models give these answers if the candidate is true and the question has this difficulty. Weights are correct up
+        to a factor per prompt.
         """
         strength = parameters.strength
         difficulties, log_chances = _difficulties(parameters.spread)
@@ -298,8 +298,8 @@ class _Candidates:
     def log_likelihood(self, parameters: _Parameters) -> float:
         """Return the log likelihood of all answers and labels, up to a constant.
 
-        The sum starts with the log likelihood if every answer and label were wrong. Weights of candidates are relative
-        to this case, so the log of each prompt's total weight (`sums`) is added.
+        It is the log likelihood if every answer and label were wrong, plus the log of each prompt's total weight
+        (`sums`), which says how much more likely the prompt's answers and label are than in that case.
         """
         strength = parameters.strength
         accuracies = np.clip(parameters.accuracies, *self._bounds)
@@ -400,8 +400,8 @@ def fit(tally: Tally) -> AnnotatorModel:
 def _are_voters(accuracies: Floats) -> Bools:
     """Return (J,) whether each model votes.
 
-    The `_VOTERS` most accurate models vote. Models that are nearly as accurate as the last of these vote too: their log
-    odds of being right are lower by at most `_NEARLY`.
+    The `_VOTERS` most accurate models vote. So does every model whose log odds of being right are at most `_NEARLY`
+    below those of the least accurate of them.
     """
     log_odds = np.log(accuracies / (1 - accuracies))
     return np.asarray(log_odds >= np.sort(log_odds)[-_VOTERS:][0] - _NEARLY)
@@ -410,14 +410,13 @@ def _are_voters(accuracies: Floats) -> Bools:
 def _of_voters(tally: Tally, is_voter: Bools) -> tuple[Tally, Numbers]:
     """Return the tally of the voting models alone, and where its A answers are in the full tally.
 
-    If no voting model gave a prompt's label as an answer, `label_answers` has `UNSEEN` for the prompt.
-
     Args:
         tally: the full tally, of all models.
         is_voter: (J,) whether each model votes.
 
     Returns:
-        The new tally, with its answers numbered from 0.
+        The new tally, with its answers numbered from 0. A label that no voting model gave as an answer is `UNSEEN` in
+            its `label_answers`.
         (A,) the index in the full tally of each answer in the new one.
     """
     counts = tally.counts.filter(is_voter[tally.counts["model"].to_numpy()])
@@ -441,7 +440,7 @@ def _of_voters(tally: Tally, is_voter: Bools) -> tuple[Tally, Numbers]:
 def _difficulties(spread: float) -> tuple[Floats, Floats]:
     """Return (D,) difficulties that a question may have, and (D,) the logarithms of how probable each one is.
 
-    A difficulty is what it takes from an annotator's log odds of a right answer. The D points approximate a normal
+    Difficulty d lowers every annotator's log odds of a right answer by d. The D points approximate a normal
     distribution with mean 0 and standard deviation `spread`. If `spread` is 0, the only difficulty is 0.
     """
     nodes, weights = np.polynomial.hermite_e.hermegauss(_DIFFICULTIES if spread else 1)
@@ -460,10 +459,10 @@ def _accuracies_at(accuracies: Floats, difficulties: Floats) -> Floats:
 
 
 def _least_accuracy(possible: float, models: int) -> float:
-    """Return the lowest accuracy that the annotator model may assume for any model, at least `_BOUNDS[0]`.
+    """Return the lower bound on the accuracy of every model in the annotator model, at least `_BOUNDS[0]`.
 
-    With a lower accuracy, an answer that equals the label could make the label less likely. The bound is for the worst
-    case: all models give this answer.
+    With a lower accuracy, a model that gives the label as its answer could make the label less likely. The bound
+    prevents this even if all models give this answer.
 
     Args:
         possible: number of possible answers to the question.
@@ -476,7 +475,7 @@ def _least_accuracy(possible: float, models: int) -> float:
 def _sparse_sums(
     values: Numbers | Floats, rows: Numbers, columns: Numbers, shape: tuple[int, int]
 ) -> csr_array:
-    """Return a sparse matrix. Each value is added to the entry with its index in `rows` and its index in `columns`."""
+    """Return a sparse matrix in which entry (r, c) is the sum of the values whose row is r and whose column is c."""
     return csr_array((values.astype(float), (rows, columns)), shape)
 
 

@@ -243,7 +243,7 @@ def _chance_text(chance: float | None) -> str:
 
 
 def stored(audit: Audit) -> pl.DataFrame:
-    """Return the audit's verdicts in the form in which they are written to a file, one row per prompt.
+    """Return the audit's verdicts as a table for a file, one row per prompt.
 
     The column ``log_odds`` is left out. If any questions are known, a column ``question`` is added, null where unknown.
     """

@@ -125,7 +125,7 @@ def audit_history(
             the only finished benchmark.
 
     Raises:
-        UserError: a setting has another key, or an argument does not fit the source.
+        UserError: a setting has a key that is not in `SETTABLE`, or an argument does not fit the source.
     """
     for setting in settings:
         key = setting.partition("=")[0].strip()
@@ -270,7 +270,7 @@ def _run_notes(
 
     Args:
         history: the audited history.
-        manifest: the run's manifest; None for a log, which gets the first caution only.
+        manifest: the run's manifest. None for a log, for which only verified labels can give a caution.
         verified: number of prompts whose labels were verified before training.
     """
     if verified:
@@ -327,7 +327,7 @@ def _verified_labels(
 def _agree(before: str | None, answer: str | None) -> bool:
     """Return whether two verified answers to the same prompt match.
 
-    None says that the label is wrong and the true answer unknown. It matches None, but no answer.
+    None says that the label is wrong and the true answer unknown. Two None match; None and an answer do not.
     """
     return before == answer or bool(before and answer and is_match(before, answer))
 
@@ -337,11 +337,11 @@ def _warnings(
 ) -> Iterator[str]:
     """Yield a warning if no prompt has a label, and one if labels are marked as a random draw but cannot be one.
 
-    The second is decided by `calibration.is_no_random_draw`.
+    `calibration.is_no_random_draw` decides the second case.
 
     Args:
         is_labelled: (P,) whether the prompt has a label.
-        verified: the verified labels, with the marks; None if there are none.
+        verified: the verified labels and which of them are marked as drawn; None if there are none.
         model: the fitted annotator model, which says how doubtful each label is.
     """
     if not is_labelled.any():

@@ -33,9 +33,9 @@ _REACH = 20.0
 
 @dataclass(frozen=True)
 class Verified:
-    """What people have verified about P prompts and their labels, and which of the prompts were drawn at random for it.
+    """True answers to P prompts and errors in their labels, as far as people have verified them; made by `Verified.of`.
 
-    `Verified.of` makes it.
+    `is_drawn` says which prompts were chosen for verification by a random draw.
     """
 
     answers: tuple[str | None, ...]
@@ -93,8 +93,8 @@ def asked_truths(
 ) -> list[Gold | None]:
     """Return each prompt's true answer as a `Gold`, or None if it is unknown.
 
-    A `Gold` is what a `Judge` compares answers with. It also says whether the question asks for a percentage. `truths`
-    has one text or None per prompt.
+    A `Gold` is what a `Judge` compares answers with: a text, and whether the question asks for a percentage. `truths`
+    has the text for each prompt, or None.
     """
     return [
         None if truth is None else prompt.asked(truth)
@@ -155,7 +155,7 @@ def noise_ratio(verified: Verified, is_labelled: Bools) -> Cell | None:
 
 @dataclass(frozen=True)
 class Calibration:
-    """D maps from the log odds that a label is wrong to a calibrated chance; made by `calibrate`.
+    """D maps from log odds to a calibrated chance that a label is wrong; made by `calibrate`.
 
     The annotator model's log odds are overconfident. Each map is a logistic function that corrects them. Its intercept
     and slope are one draw from their posterior, given the verified labels.
@@ -228,7 +228,7 @@ class Calibration:
 
 
 def calibrate(odds: Floats, is_wrong: Floats, proposal_right: Floats) -> Calibration:
-    """Fit maps from log odds to calibrated chances, and return draws from their posterior.
+    """Fit maps from log odds to calibrated chances that a label is wrong, and return draws from their posterior.
 
     The posterior follows from what people have verified about P prompts.
 
@@ -285,8 +285,8 @@ def auroc(scores: Floats, is_true: Bools) -> float | None:
 def is_no_random_draw(verified: Verified, odds: Floats) -> bool:
     """Return whether the labels that `verified` marks as a random draw cannot be one.
 
-    This is so if they are clearly more doubtful, or clearly less, than all labels without the mark: if the rank test of
-    Mann and Whitney finds p < .005. If either group is empty, the result is False. `odds` are (P,) log odds that the
+    They cannot if they are clearly more or clearly less doubtful than all labels without the mark (the rank test of
+    Mann and Whitney finds p < .005). If either group is empty, the result is False. `odds` are (P,) log odds that the
     label is wrong; NaN without a label.
     """
     from scipy.stats import mannwhitneyu

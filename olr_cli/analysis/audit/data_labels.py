@@ -62,13 +62,13 @@ def _with_label(
 ) -> Prompt:
     """Return a prompt of the history, with what the data set knows about it.
 
-    If the prompt's label is unknown, the result is `in_data`. Otherwise the prompt keeps its label and gets the
-    messages of `in_data`.
+    If the history does not know the prompt's label, the result is `in_data`. Otherwise the prompt keeps its label and
+    gets the messages of `in_data`.
 
     Args:
         prompt: the prompt in the history.
         in_data: the same prompt in the data set.
-        history: the history; it says whether its labels are known.
+        history: the history; its `knows_labels` is False if its labels are only guesses from rewards.
         data: the data set, for the error.
 
     Raises:

@@ -76,8 +76,9 @@ def evaluations_history(
 ) -> RolloutHistory:
     """Return the graded samples of a benchmark as a history, with the benchmark's reference answers (keys) as labels.
 
-    If a model was evaluated several times, each evaluation becomes a visit. The answers are those that were graded. In
-    multiple choice an answer is a letter, or a number if the keys are numbers.
+    If a model was evaluated several times, each evaluation becomes a visit. A sample's answer is the one that was
+    extracted for grading. In multiple choice it is a letter, or a number if the keys are numbers. Problems with several
+    keys are left out.
 
     Args:
         stores: at least one evaluation.

@@ -185,8 +185,7 @@ def unrepaired_note(audit: Audit, choice: Choice) -> str | None:
     labels show that this makes more labels right.
 
     Raises:
-        UserError: the requested repair would change and add no label. If some unlabelled prompts are not in the data
-            set, the sentence is returned instead.
+        UserError: the requested repair would change and add no label, and every unlabelled prompt is in the data set.
     """
     if not choice.repair:
         return None
@@ -289,9 +288,9 @@ def export(
 ) -> tuple[File, int]:
     """Write the rows of a data set that `choice` keeps, with their labels after the audit, to the file `target` (R4).
 
-    A CSV file keeps its own columns; .parquet and .jsonl are in the interchange format. In rows for people to check, a
-    verified true answer is the label. A new label comes with a new ``noise_type``. If active noise drew a new label at
-    every visit, the file has the audited one, which stays the same from then on.
+    A CSV file keeps its own columns; .parquet and .jsonl are in the interchange format. A row with a new label gets a
+    new ``noise_type``. Rows for people to check have the verified true answer as their label, if there is one. Under
+    active noise, which draws a new label at every visit, the audited label is written, and stays.
 
     Returns:
         The file.
@@ -367,10 +366,10 @@ def _csv_cells(
 
 
 def _unrepaired(row: Row, choice: Choice) -> Row:
-    """Return a verdict with the change ``kept``, so that the export leaves the label as it is.
+    """Return a verdict whose change is ``kept``, which makes the export leave the label as it is.
 
-    There is one exception. If people are to check the row and its true answer is verified, the verdict is returned
-    unchanged, and the export writes the true answer.
+    Exception: for a row that people are to check, with a verified true answer, the verdict is returned unchanged, and
+    the export writes the true answer.
     """
     return row if choice.is_to_check and has_truth(row) else {**row, "change": "kept"}
 
@@ -406,7 +405,7 @@ def unjudged_note(audit: Audit, data: PromptSet, choice: Choice) -> str | None:
 
 
 def dropped_note(audit: Audit, choice: Choice) -> str | None:
-    """Return a warning about dropped rows that votes alone made doubted: their labels may be right.
+    """Return a warning that some dropped rows are doubted by the models' votes alone, so their labels may be right.
 
     The result is None if there are no such rows, or if at least `_VERIFY` labels are verified.
     """

@@ -397,11 +397,11 @@ def _next(request: Request, result: Audit) -> dict[str, str]:
 def _next_of_evaluations(request: Request, source: RolloutHistory) -> dict[str, str]:
     """Return the command to propose after the audit of a benchmark: command -> its purpose.
 
-    - After an export for training, the command evaluates a model on the exported problems.
-    - Without such an export, if the user named one path and one file of verified keys (reference answers), the command
-      grades the evaluation at the path again by these keys.
+    - After an export for training, the command is `olr evaluate` on the exported problems.
+    - Otherwise it is `olr regrade`, which grades the evaluation again by verified keys (reference answers). It needs
+      exactly one path of evaluations and one file of verified keys from the user.
 
-    If neither holds, the dict is empty. It is also empty if the history was not made from evaluations.
+    If neither applies, or the history was not made from evaluations, the dict is empty.
     """
     if not is_of_evaluations(source):
         return {}

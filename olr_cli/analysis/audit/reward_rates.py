@@ -108,9 +108,8 @@ def read_verdicts(files: Sequence[Path]) -> pl.DataFrame:
 def verdict_notes(people: pl.DataFrame, known: pl.DataFrame) -> Iterator[str]:
     """Yield notes on how many of people's verdicts are about these rollouts, and how many contradictions they cover.
 
-    Args:
-        people: people's verdicts, as `read_verdicts` returns them.
-        known: rollouts with their reward (``is_rewarded``) and the grader's ``verdict``.
+    `people` is the result of `read_verdicts`. `known` has the rollouts with their reward (``is_rewarded``) and the
+    grader's ``verdict``.
     """
     here = people.join(known, on=CASE, how="semi").height
     yield f"{here:,} of {people.height:,} verdicts are about answers here, {people.height - here:,} about none."
@@ -159,8 +158,8 @@ def _resampled(rows: pl.DataFrame, counted: Sequence[pl.Expr]) -> Floats:
 def _rate(errors: Floats, cases: Floats, prompts: int) -> Cell:
     """Return the share of errors among some cases, with a 95 % interval; an empty cell if there are no cases.
 
-    The interval comes from the draws of the bootstrap. This fails if the share is 0 or 1, since all draws then agree.
-    In that case the interval is exact for independent cases, as many as there are prompts.
+    The interval comes from the draws of the bootstrap. If the share is 0 or 1, all draws agree and give none. The
+    interval is then exact for independent cases, as many as there are prompts.
 
     Args:
         errors: (1 + draws,) number of cases with an error, over all prompts, then in each draw.
@@ -194,8 +193,8 @@ def by_people(known: pl.DataFrame, people: pl.DataFrame) -> dict[str, Rates]:
     """Return the error rates by people's verdicts on some answers, under the keys ``verifier`` and ``grader``.
 
     A cell is a combination of reward and grader's verdict. The share of right rollouts in a cell is estimated from its
-    rollouts whose answers people have judged. If people judged none of them, but reward and verdict agree in the cell,
-    the two are taken to be right.
+    rollouts whose answers people have judged. If a cell has no such rollouts, but its reward and verdict agree, both
+    are taken to be right.
 
     Args:
         known: rollouts with their reward (``is_rewarded``) and the grader's ``verdict``.

@@ -283,9 +283,9 @@ def _audited_rollouts(history: RolloutHistory) -> tuple[pl.DataFrame, int]:
 def _other_extractor(
     accepted: pl.DataFrame, history: RolloutHistory, judge: Judge
 ) -> tuple[str, float] | None:
-    """Find an extractor by which most of these responses have the right answer; the verifier may read answers with it.
+    """Find an extractor that would explain the rewards: one that reads the right answer in most of these responses.
 
-    All extractors are tried. The best is the one that reads the right answer in most responses.
+    The verifier may be using it. All extractors are tried; the best reads the right answer in most responses.
 
     Args:
         accepted: rewarded rollouts in which olr's present extractor reads a wrong answer.

@@ -176,7 +176,8 @@ def _classified(
     numbered from 0 over all prompts.
 
     Args:
-        spellings: columns prompt (its index), text and uses, ordered by prompt.
+        spellings: one row per spelling of each prompt, ordered by prompt, with the columns prompt (its index), text and
+            uses (how often it was given).
         labels: (P,) labels; None for a prompt without one.
         judge: compares spellings.
 

@@ -209,7 +209,7 @@ def _statuses(
     A verified label is doubted if it is wrong, and fine if it is right. The status of any other label follows from the
     votes, and from the chance that it is wrong.
 
-    `is_missing` is (P,) whether there is no label, and `is_other` (P,) whether the likeliest answer is not the label.
+    `is_missing` (P,) says whether there is no label, and `is_other` (P,) whether the likeliest answer is not the label.
     """
     cases = {
         "doubted": known.is_known & (known.is_wrong == 1),

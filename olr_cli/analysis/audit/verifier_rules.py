@@ -89,10 +89,11 @@ def rounded(rate: Any) -> Decimal:
 def _errors_repeat(cases: pl.DataFrame) -> bool:
     """Return whether an answer that is misjudged once is misjudged in every rollout.
 
-    Otherwise each rollout is misjudged independently. To tell the two apart, this counts the pairs of rollouts with the
-    same answer in which both are misjudged. The case that predicts a number nearer to this count is chosen.
+    Otherwise each rollout is misjudged independently. To tell these two cases apart, this counts the pairs of rollouts
+    with the same answer in which both are misjudged, and compares the count with what each case predicts. The nearer
+    prediction decides.
 
-    In `cases`, a row is an answer to a prompt; `bad` of its `of` rollouts are misjudged.
+    In `cases`, a row is an answer to a prompt; its column ``bad`` says how many of its ``of`` rollouts are misjudged.
     """
     # Independent errors hit both rollouts of a pair with the square of their rate, which differs between right and
     # wrong answers.
@@ -108,7 +109,7 @@ def _rules(cases: pl.DataFrame, name: str) -> tuple[pl.DataFrame, list[VerifierR
     """Find at most `_MOST_RULES` rules for one kind of errors, those that explain most errors first.
 
     Args:
-        cases: a row per answer to a prompt; `bad` of its `of` rollouts are misjudged.
+        cases: a row per answer to a prompt; its column ``bad`` says how many of its ``of`` rollouts are misjudged.
         name: key of the rule's rate, ``false_positive_rate`` or ``false_negative_rate``.
 
     Returns:
@@ -133,8 +134,9 @@ def _conditions(cases: pl.DataFrame) -> list[tuple[dict[str, Any], pl.Expr]]:
     """Return the conditions under which a verifier may err, each in two forms.
 
     The first form is a dict, with the keys of `VerifierRule` that state the condition in a recipe. The second is an
-    expression that is true for the cases that the condition covers. Of two conditions that explain as many errors, take
-    the earlier one. `cases` has a row per answer to a prompt; its values give the conditions on numbers and endings.
+    expression that is true for the cases that the condition covers. Earlier conditions take precedence if several
+    explain equally many errors. `cases` has a row per answer to a prompt; it says at which distances from the label and
+    at which last digits errors are frequent.
     """
     answer, distance = pl.col("answer"), pl.col("distance")
     last = answer.str.extract("([0-9])$")
@@ -178,10 +180,10 @@ def _gain(cases: pl.DataFrame, holds: pl.Expr) -> float:
     """Return how much of the variation of the error rate a rule explains, or 0 if the rule is not clearly supported.
 
     The measure is the sum of squares between two groups: the cases that meet the condition `holds`, and all others. A
-    rule is clearly supported if both groups have at least `_FEWEST` prompts, and the error rate under the condition is
-    higher than elsewhere by more than `_LEAST` and by more than `_SURE` standard errors.
+    rule is clearly supported if both groups have at least `_FEWEST` prompts, and the first has the higher error rate.
+    The rates must differ by more than `_LEAST`, and by more than `_SURE` standard errors.
 
-    Rules are learned from half of the prompts and tested here on the other half (``learns`` is false).
+    Rules are learned from half of the prompts. This tests them on the other half (``learns`` is false).
     """
     rows = (
         cases.filter(~pl.col("learns"))
@@ -210,13 +212,13 @@ def _gain(cases: pl.DataFrame, holds: pl.Expr) -> float:
 
 
 def _apart(answer: str, label: str) -> tuple[str | None, float | None]:
-    """Return how far apart the numbers in two texts are, as a distance and as a relative distance.
+    """Return how far apart the numbers in two texts are: their distance, and the distance as a share of the label.
 
     If the numbers are equal, or a text is no number, both results are None.
 
     Returns:
-        The distance as text; None if six digits do not give it exactly.
-        The distance as a share of the label, rounded up to a value of `_NEAR`; None if it is larger than all of them.
+        The distance as text with up to six digits; None if these do not give it exactly.
+        The share, rounded up to a value of `_NEAR`; None if it is larger than all of them.
     """
     answer_number, label_number = exact_number(answer), exact_number(label)
     if answer_number is None or label_number is None or answer_number == label_number:

@@ -55,9 +55,9 @@ def _function(figure: str) -> Callable[..., list[Chart]]:
 
 
 def caption(figure: str) -> str:
-    """Return the caption of a figure, which is the first line of the docstring of the function that draws it.
+    """Return the caption of a figure: the first line of the docstring of the function that draws it.
 
-    `figure` is a name in `FIGURES`. For any other text, the caption is that of figures named ``over-KEY``.
+    `figure` is a name in `FIGURES`. Any other text is taken for a figure ``over-KEY``.
     """
     return (_function(figure).__doc__ or "").partition("\n")[0]
 
@@ -119,10 +119,14 @@ def draw(
 ) -> dict[str, list[Chart]]:
     """Draw figures of these arms, and return a dict from the name of each figure to its charts.
 
-    A name is one in `FIGURES`, ``over-KEY`` for scores by a key of the recipe, or ``all``. With ``all``, figures for
-    which the arms lack the data are left out without an error. Of more than ten arms, the figure ``dynamics`` shows
-    the first ten; the `Chart.note` of its last chart then says so. `captions` says whether captions are written below
-    the figures.
+    If there are more than ten arms, the figure ``dynamics`` shows the first ten; the `Chart.note` of its last chart
+    says so.
+
+    Args:
+        names: names in `FIGURES`, ``over-KEY`` for scores by a key of the recipe, or ``all``. With ``all``, figures for
+            which the arms lack the data are left out without an error.
+        arms: the arms to show.
+        captions: whether captions are written below the figures.
 
     Raises:
         UserError: a name is unknown, or the arms lack the data for a figure that has its own name in `names`.

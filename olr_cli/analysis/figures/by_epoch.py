@@ -93,7 +93,7 @@ class Epochs:
             raise Lack("true answers")
 
     def after_warmup(self) -> int:
-        """Return the number of the first epoch after OLR's warm-up; before this epoch, OLR keeps every label.
+        """Return the number of the first epoch after OLR's warm-up, the phase in which OLR keeps every label.
 
         If the arm has another method, this is the epoch after the warm-up of OLR's default settings.
 
@@ -253,7 +253,7 @@ def _criteria_axes(axes: Axes, epochs: Epochs, rows: pl.DataFrame) -> None:
 class Panel(NamedTuple):
     """A kind of panel in the figure `dynamics`: title, label of the y axis, and two functions.
 
-    `rows` computes the numbers that the panel shows. `finish` sets the limits and ticks of the panel's axes.
+    `rows` returns the numbers to show, given an arm's `Epochs`. `finish` sets the limits and ticks of the panel's axes.
     """
 
     title: str

@@ -141,9 +141,9 @@ def _measured(arm: Arm) -> pl.DataFrame:
 def _with_or_without_truth(values: pl.DataFrame) -> pl.DataFrame:
     """Return the rows of `values` whose metric the figure shows.
 
-    These are the metrics in `TITLES`, such as reward and length. If no run knows true answers, two more are kept: how
-    often the majority answer differs from the label, and how often it replaces the label. Each of the two is kept only
-    if it is above 0 at some step.
+    These are the metrics in `TITLES`, such as reward and length. If no run knows true answers, the figure also shows
+    how often the majority answer differs from the label, and how often it replaces the label; each of these only if it
+    is above 0 at some step.
     """
     names = set(values.filter(pl.col("value") > 0)["metric"])
     extra = set[str]() if _TRUTH in set(values["metric"]) else names & _WITHOUT_TRUTH.keys()

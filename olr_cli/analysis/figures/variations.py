@@ -122,14 +122,13 @@ _LONGEST_LINE = 18
 
 
 def series_over(arms: Sequence[Arm], key: str) -> list[Variation]:
-    """Return the variations of a key of the recipe, with names for a figure.
+    """Return the variations of a key of the recipe (arms that differ in this key alone), with names for a figure.
 
-    A variation is a set of arms that differ in this key alone. The figure shows it as a line or as a row of bars. The
-    list is empty if no arms differ in the key alone.
+    The figure shows each variation as a line or as a row of bars. The list is empty if no arms differ in the key alone.
 
-    If the key is a setting of a method, such as ``method.criteria``, a variation is named after its noise. A GRPO arm
-    that differs from the variation's arms only in the method is added to `Variation.arms`. Its value there is None,
-    because GRPO has no such setting.
+    If the key is a setting of a method, such as ``method.criteria``, a variation is named after its noise. If there is
+    a GRPO arm that differs from the variation's arms only in the method, it is added to `Variation.arms` under the
+    value None, because GRPO has no such setting.
 
     For any other key, a variation is named after its method. Variations that differ in further settings get different
     panels.
@@ -185,10 +184,8 @@ def _verified(variation: Variation) -> int:
 def _panel_titles(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a title for each panel, made of the settings in which the panels differ, such as ``100 verified labels``.
 
-    If all panels have the same settings, each title is an empty text.
-
-    Args:
-        settings: for each panel, a mapping of dotted recipe key -> value.
+    If all panels have the same settings, each title is an empty text. `settings` maps, for each panel, a dotted recipe
+    key to its value.
     """
     return [
         re.sub(
@@ -207,9 +204,9 @@ def over(arms: Sequence[Arm], key: str) -> list[Chart]:
     a line (or row of bars) for each kind of noise, with GRPO under this noise beside it. For any other key, there is a
     line (or row of bars) for each method.
 
-    If the key is ``method.criteria``, two metrics come before the scores: the share of right labels among the selected
-    ones, and the share of visits whose label is selected (coverage). A label is selected if, in training, the majority
-    answer replaced it. Visits during the warm-up do not count.
+    If the key is ``method.criteria``, two metrics come before the scores. They are about visits after the warm-up at
+    which the majority answer replaced the label: the share of these visits at which that answer is right, and the share
+    of all visits that they make up (coverage).
 
     The chart's data have a row for each metric of each point or bar. The column ``value`` has the key's value; it is
     null for GRPO beside a line.
@@ -402,13 +399,13 @@ def _category(value: Any) -> tuple[str, str]:
 
 
 def _selected(run: Run) -> dict[str, float | None]:
-    """Return two metrics of how a run of OLR selected labels after the warm-up; an empty dict for other methods.
+    """Return two metrics of how a run of OLR replaced labels by majority answers; an empty dict for other methods.
 
-    A label is selected if the majority answer replaced it.
+    Only visits after the warm-up count. A share without a value is None.
 
     Returns:
-        ``selection_accuracy``: the share of right labels among the selected ones. ``coverage``: the share of visits
-        whose label is selected. A share without a value is None.
+        ``selection_accuracy``, the share of replacing answers that are right, and ``coverage``, the share of visits at
+            which a label is replaced.
     """
     method = run.recipe.method
     if not isinstance(method, OlrMethod):

@@ -77,8 +77,8 @@ def write_report(
     If there are several arms, the page always has the table that compares them.
 
     Args:
-        arms: arms of the report.
-        folder: folder of the file.
+        arms: the arms.
+        folder: where to write the page.
         drawn: name of a figure -> its charts (`figures.draw`).
         notes: sentences to show on the page.
         tables: further tables, by name.
@@ -131,8 +131,7 @@ def write_queue(
         answer: the audit's output. The page repeats its lines and notes.
         judge: compares the answers that the models prefer with stored true answers.
         file: file of the page.
-        command: the `olr audit` command of this audit. The page shows it, because a reader repeats it with
-            ``--verified`` and the file that the page exports.
+        command: the `olr audit` command of this audit. A reader repeats it with ``--verified`` and the page's export.
         responses: a log's responses (`texts.Sampled`); None if there are none, or for a run.
 
     Returns:

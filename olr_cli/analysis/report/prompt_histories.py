@@ -48,7 +48,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class PromptHistories:
-    """What happened to P prompts of a run or log, as arrays for the page.
+    """Labels, votes and visits of P prompts of a run or log, as arrays for the page.
 
     `prompt_histories` makes it for a run, `histories_of_log` for a log. In an array by visit, every prompt has V
     entries, where V is the largest number of visits of any prompt.
@@ -82,7 +82,7 @@ class PromptHistories:
 
 
 def prompt_histories(run: Run, ids: Sequence[str]) -> PromptHistories:
-    """Return what happened to some prompts at each visit of a run, as arrays.
+    """Return the labels, votes and decisions of some prompts at each visit of a run, as arrays.
 
     `ids` are the ids of the prompts, in the order that they have in the arrays.
     """
@@ -148,10 +148,9 @@ def prompt_histories(run: Run, ids: Sequence[str]) -> PromptHistories:
 
 
 def histories_of_log(history: RolloutHistory, ids: Sequence[str]) -> PromptHistories:
-    """Return the true answers to some prompts of a log, as arrays.
+    """Return some prompts of a log as arrays: their true answers only, since a log has no decisions about labels.
 
-    There are no arrays by visit, since a log has no decisions about labels. `ids` are the prompts in order. An unknown
-    true answer is an empty text.
+    `ids` are the prompts in order. An unknown true answer is an empty text.
     """
     truths = [history.prompts[name].true_answer or "" for name in ids]
     strings = ["", *sorted(set(truths) - {""})]

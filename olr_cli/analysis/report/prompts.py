@@ -67,7 +67,7 @@ _NO_QUESTIONS = "The questions are not shown: the log has no column of prompts. 
 
 @dataclass(frozen=True)
 class Labels:
-    """The prompts that the page lists, at most `MOST_PROMPTS`, with the audit's verdicts on their labels.
+    """The prompts that the page lists, at most `MOST_PROMPTS`, and the audit's verdicts on their labels.
 
     `audited_labels` makes it for a run, `Labels.of` from an audit.
     """
@@ -362,7 +362,7 @@ def _elements(
     Args:
         prefix: beginning of the elements' names.
         histories: the prompts and their visits.
-        facts: further values for the script, by name.
+        facts: further values to put into the header that the script reads, by name.
         labels: the audit's verdicts.
         questions: prompt_id -> the question, and the prompt's other messages as one text; empty if unknown.
         by_prompt: for each prompt its responses, from `texts.by_prompt`; empty if there are none.

@@ -177,9 +177,9 @@ def _with_ends(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 class Sampled:
-    """The steps of a history; while they are iterated over, a few responses to every prompt are kept (`responses`).
+    """The steps of a history, passed through unchanged; a few responses to every prompt are kept for the page.
 
-    Iterating yields each step unchanged.
+    `responses` has them once the steps have been iterated over.
     """
 
     def __init__(self, steps: Iterable[pl.DataFrame]) -> None:
@@ -220,7 +220,7 @@ def _few(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def affordable(visits: pl.DataFrame, read: pl.DataFrame, budget: int) -> pl.DataFrame:
-    """Return `visits` if the page has room for the responses at all of them, else an empty frame.
+    """Return `visits` if the page has room for all their responses too, else an empty frame.
 
     A visit is assumed to have as much text as an average visit in `read`.
 

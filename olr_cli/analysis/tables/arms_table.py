@@ -113,7 +113,7 @@ def _on_other_questions(
 ) -> Iterator[str]:
     """Yield a warning for each arm whose held-out questions differ from those of the arm that it is compared with.
 
-    There is no warning for an arm whose difference in held-out accuracy is unknown, because the table shows none.
+    If an arm's difference in held-out accuracy is unknown, there is no warning, because the table shows no difference.
 
     Args:
         arms: the arms.
@@ -201,14 +201,9 @@ def _detail(
 def _document(
     metrics: Sequence[str], arms: Sequence[str], cells: Mapping[Key, Cell]
 ) -> Block:
-    """Return the table for documents, such as Markdown.
+    """Return the table for documents, such as Markdown, with a row per arm and a column per metric.
 
-    There is a row for each arm and a column for each metric, with means and differences.
-
-    Args:
-        metrics: names of the metrics.
-        arms: names of the arms.
-        cells: (metric, arm) -> the arm's mean and, as `change`, its difference.
+    A column has means and differences. `cells` maps (metric, arm) to the arm's mean and, as `change`, its difference.
     """
     columns = [
         Column("arm"),

@@ -123,8 +123,8 @@ class Layout:
     def reference_key(self, setting: Setting) -> Hashable | None:
         """Return the key of the row that a training with this setting is compared with; None if there is no such row.
 
-        That row has the table's reference method without OLR's threshold and warm-up. All else, such as the noise, is
-        as in `setting`. The reference method itself and methods that use no labels are not compared.
+        The key is that of `setting` with the table's reference method instead of its own, and without OLR's threshold
+        and warm-up. The reference method itself and methods that use no labels are not compared.
         """
         if setting.method == self.reference or _uses_no_labels(setting):
             return None

@@ -63,7 +63,7 @@ _Shown: TypeAlias = Callable[["PaperRow"], str | Cell]
 class PaperRow:
     """A row of a `PaperTable`: a setting, with our scores, the paper's scores, or both.
 
-    The row is in the paper's own table, or it is added for scores of ours that have no row there.
+    It stands in the paper's own table, or is an additional row for a setting that the paper lacks.
     """
 
     block: str
@@ -303,8 +303,8 @@ class PaperTable:
     def _sort_key(self, setting: Setting) -> tuple[Any, ...]:
         """Return the sort key of a row of ours that the paper does not have.
 
-        Rows are sorted by noise first. Under the same noise, rows that are not compared with another row come first.
-        After that, they are sorted by the value that the table varies.
+        Rows are sorted by noise. Within a noise, rows that are not compared with another row come first, and then the
+        value that the table varies decides.
         """
         noise = setting.noise_type or "", float(setting.noise_ratio or 0), setting.besides
         is_compared = self._by_key[self._layout.key(setting)][0].name in self._compared
