@@ -150,7 +150,7 @@ def with_layers(path: str | Path, overrides: Iterable[str]) -> tuple[Recipe, lis
 
 
 def marked(recipe: Recipe, layers: Sequence[Layer]) -> Recipe:
-    """Return a copy of the recipe with a mark on each key that names code which only a stored recipe names.
+    """Return a copy of the recipe in which keys that name code are marked if only a stored recipe sets them.
 
     Code is a function from outside olr, or comes with the model. A stored recipe lies in the folder of a run, so a
     stranger may have written it. `Recipe.require_named` therefore refuses to run the code of marked keys. If the user's
@@ -464,8 +464,9 @@ def _source_of_error(detail: Any, sentence: str, layers: Sequence[Layer]) -> str
 def _is_about(key: str, place: str, sentence: str) -> bool:
     """Return whether an error about a recipe concerns the dotted key `key`.
 
-    `place` is the dotted key where the error occurred, and `sentence` is the error in words. The result is true if
-    `place` is `key`, a section that contains `key`, or a key inside `key`, or if `sentence` names `key`.
+    `place` is the dotted key where the error occurred, and `sentence` is the error in words. The error concerns
+    `key` if `place` is the same key or one of the two contains the other. It also concerns each key that `sentence`
+    names.
     """
     if place == key or place.startswith(f"{key}.") or key.startswith(f"{place}."):
         return True

@@ -46,8 +46,8 @@ def write_checkpoint(
 ) -> None:
     """Write the checkpoint after `step` steps, then remove old ones.
 
-    `fill` gets the path of a temporary folder and writes the files there. Once all files are on the disk, the folder is
-    renamed. If anything fails, the folder is removed.
+    `fill` gets the path of a temporary folder and writes the files there. Once all files are on the disk, the folder
+    gets the checkpoint's name. If anything fails before, the folder is removed.
 
     The newest `keep` checkpoints and the one with the highest validation accuracy stay.
     """

@@ -73,7 +73,7 @@ def decides_in_columns(recipe: Recipe) -> bool:
     If not, use the slower `Supervisor`. `ColumnSupervisor` cannot decide the labels in three cases:
 
     - The label rule is a user's Python function, which must be called at every visit.
-    - More than the rollouts' answers decides: an intrinsic reward, a verifier's errors, a second wording of each
+    - The decision needs more than the answers: an intrinsic reward, a verifier's errors, a second wording of each
       prompt, or the order of the rollouts, by which some methods break ties.
     - The method compares the prompts of a step to choose which of them train.
     """

@@ -40,7 +40,7 @@ class Past(NamedTuple):
         """Return a new past with several more visits, all with the same majority, spelling and number of rollouts (K).
 
         Args:
-            visit: the majority, spelling and K of each added visit, but with the sum of their majority counts.
+            visit: has the majority, spelling and K of each added visit. Its majority count is the sum of theirs.
             visits: how many visits are added.
             moment: the sum, over the added visits, of visit number times majority count. The slope is computed from it.
         """

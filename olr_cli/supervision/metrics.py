@@ -121,7 +121,7 @@ def selected_under(
 
     Args:
         criteria: the criteria to apply.
-        slope_threshold: either delta, which is compared with the column slope as doubles (R12), or a Boolean
+        slope_threshold: a number delta, which the column slope must exceed (compared as doubles, R12). Or a Boolean
             expression for whether the exact slope exceeds delta.
         warmup_epochs: T; the first T visits of a prompt keep their label.
     """

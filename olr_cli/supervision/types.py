@@ -345,7 +345,8 @@ class Step:
     def parts(self) -> list[int]:
         """Index of the first rollout of each view (wording of the prompt) of each group, ascending.
 
-        The number of all rollouts is added at the end, so rollouts ``parts[i]`` to ``parts[i + 1] - 1`` are one view.
+        The last item is the number of all rollouts. Rollouts ``parts[i]`` to ``parts[i + 1] - 1`` are those of one view
+        of one group.
         """
         # Most methods have one view, so a group is its only part.
         if len(set(self.views)) < 2:
@@ -384,9 +385,9 @@ def _answers_of_step(groups: Sequence[RolloutGroup]) -> list[str | None] | None:
 
 @dataclass(frozen=True)
 class Decided:
-    """The labels of a step's prompts, and the rewards and verdicts of its rollouts (`Supervisor.supervise`).
+    """The labels of a step's prompts, and the rewards and verdicts (right or wrong) of its rollouts.
 
-    In the descriptions of the fields, R is the number of all rollouts of the step.
+    `Supervisor.supervise` makes it. In the descriptions of the fields, R is the number of all rollouts of the step.
     """
 
     step: Step
