@@ -110,9 +110,9 @@ def _update_warnings(train: TrainSection) -> Iterator[str]:
 def steepest_slope(visits: int) -> Fraction:
     """Return the largest slope that pass rates can have over this number of visits; 0 for fewer than two (R12).
 
-    A visit is the rollouts of one prompt in one epoch. The slope is that of a least-squares line through the visits'
-    pass rates. It is largest if the first half of these rates is 0 and the second half is 1. For t visits it is then 3t
-    / (2 (t^2 - 1)) if t is even, and 3 / (2t) if t is odd.
+    The slope is that of a least-squares line through the pass rates of a prompt, one per visit (epoch). It is largest
+    if the first half of the rates is 0 and the second half is 1. With t visits, it is then 3t / (2 (t^2 - 1)) for even
+    t, and 3 / (2t) for odd t.
     """
     if visits < 2:
         return Fraction(0)

@@ -138,7 +138,7 @@ def with_layers(path: str | Path, overrides: Iterable[str]) -> tuple[Recipe, lis
     such recipe, or a key is wrong.
 
     Args:
-        path: a recipe file, or the name of a recipe that comes with olr. It is also the `source` of the file's layer.
+        path: a recipe file, or the name of a recipe that comes with olr. The file's layer has this as its `source`.
         overrides: settings as texts ``key=value``, with dotted keys such as ``train.epochs``.
     """
     *bases, mine = _layers_of(find_recipe(path))
@@ -150,11 +150,11 @@ def with_layers(path: str | Path, overrides: Iterable[str]) -> tuple[Recipe, lis
 
 
 def marked(recipe: Recipe, layers: Sequence[Layer]) -> Recipe:
-    """Return a copy of the recipe that marks the keys whose code is named by a stored recipe, but not by the user.
+    """Return a copy of the recipe in which keys that name code are marked if only a stored recipe sets them.
 
-    Such code is a function from outside olr, or comes with a model. A stored recipe lies in the folder of a run, so a
-    stranger may have written it. `Recipe.require_named` therefore refuses to run the code of marked keys. A key is not
-    marked if the user's own file or settings name the same code.
+    Code is a function from outside olr, or comes with the model. A stored recipe lies in the folder of a run, so a
+    stranger may have written it. `Recipe.require_named` therefore refuses to run the code of marked keys. If the user's
+    own file or settings name the same code, the key gets no mark.
 
     `layers` are the layers that the recipe was merged from. Each says whether its keys come from a stored recipe.
     """
@@ -421,7 +421,7 @@ def _resolved(layers: Sequence[Layer]) -> Recipe:
 def _refusal(errors: Iterable[Any], layers: Sequence[Layer]) -> UserError:
     """Turn pydantic's errors about a recipe into one UserError, which lists up to `_MOST_PROBLEMS` of them.
 
-    Its `place` is the source, such as a file, of the last layer that sets the first wrong key.
+    The UserError names the source, such as a file, of the last layer that sets the first wrong key.
 
     Args:
         errors: the items of ``ValidationError.errors()``.
@@ -464,8 +464,9 @@ def _source_of_error(detail: Any, sentence: str, layers: Sequence[Layer]) -> str
 def _is_about(key: str, place: str, sentence: str) -> bool:
     """Return whether an error about a recipe concerns the dotted key `key`.
 
-    `place` is the dotted key where the error occurred. The error concerns `key` if `place` is `key`, a section that
-    contains it, or a key inside it. It also does if `sentence`, the error in words, names `key`.
+    `place` is the dotted key where the error occurred, and `sentence` is the error in words. The error concerns
+    `key` if `place` is the same key or one of the two contains the other. It also concerns each key that `sentence`
+    names.
     """
     if place == key or place.startswith(f"{key}.") or key.startswith(f"{place}."):
         return True

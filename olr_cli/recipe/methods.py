@@ -117,8 +117,8 @@ class PlainMethod(MethodSection):
 class OlrMethod(MethodSection):
     """The section `method` for Online Label Refinement (Eq. effective_label, R14).
 
-    After the warm-up, a label is replaced by the majority answer of the prompt's rollouts, if this majority meets all
-    `criteria` (rule R14 in docs/concepts.md).
+    After the warm-up, a label is replaced by the majority answer of the prompt's rollouts if this majority meets all
+    `criteria` (docs/concepts.md).
     """
 
     name: str = "olr"
@@ -177,7 +177,7 @@ class OwnMethod(MethodSection):
 
     @property
     def row(self) -> MethodRow:
-        """What `name` stands for: the user's function decides the label, the verifier the reward; no presets."""
+        """A label from the user's function, a reward from the verifier, and no presets for other keys."""
         return MethodRow("", "own")
 
 

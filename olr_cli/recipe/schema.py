@@ -142,7 +142,7 @@ class Recipe(Section):
         return self
 
     def of_strangers(self, keys: Iterable[str]) -> Recipe:
-        """Return a copy of the recipe in which only `keys` are marked as set by a stored recipe, not by the user.
+        """Return a copy of the recipe that marks `keys`, and no others, as set by a stored recipe alone.
 
         A stored recipe lies in the folder of a run, so a stranger may have written it. `require_named` therefore
         refuses to run the code that marked keys name. A key that names no code from outside olr gets no mark.
@@ -318,9 +318,8 @@ def changed_keys(old: Recipe, new: Recipe) -> list[str]:
 def refused_changes(old: Recipe, new: Recipe) -> list[str]:
     """Return the changes that forbid continuing a run with the recipe `new`; an empty list if nothing forbids it.
 
-    `old` is the run's recipe. Changes that can affect the result are refused. The only exception is a higher
-    `train.epochs` if the learning rate is constant and has no warm-up, because then no earlier step depends on the
-    number of epochs.
+    `old` is the run's recipe. Changes that can affect the result are refused, with one exception: `train.epochs` may be
+    raised if the learning rate is constant and has no warm-up (`Recipe.can_be_extended`).
 
     Each item is a text ``key: old value -> new value``. For `train.epochs` the reason is appended.
     """

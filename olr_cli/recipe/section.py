@@ -34,7 +34,7 @@ def _as_written(number: Decimal) -> float | str:
 def _require_few_places(number: Decimal) -> Decimal:
     """Return the number; raise pydantic's error if it has more than `_MOST_PLACES` decimal places.
 
-    The number is later used as an exact fraction, which could exhaust memory with too many places.
+    The number is later used as an exact fraction. With too many places, this could exhaust memory.
     """
     exponent = number.as_tuple().exponent
     if isinstance(exponent, int) and exponent < -_MOST_PLACES:

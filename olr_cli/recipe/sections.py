@@ -45,8 +45,9 @@ OTHER_ROLES: Mapping[str, ColumnRole] = {
 def _roles_by_our_names(columns: Any) -> Any:
     """Return the value of `data.columns` with olr's own names for all roles, such as ``question``.
 
-    `columns` maps roles to columns; a role says what a column holds. The user may also call a role as logs do, such as
-    ``prompt``. Raise ValueError if two names stand for the same role. Anything but a dictionary is returned unchanged.
+    `columns` maps roles to columns; a role says what a column holds. For some roles, the user may also write a name
+    that is common in logs, such as ``prompt``. Raise ValueError if two names stand for the same role. Anything but a
+    dictionary is returned unchanged.
     """
     if not isinstance(columns, dict):
         return columns

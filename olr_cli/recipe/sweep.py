@@ -55,7 +55,7 @@ def expand_sweep(path: str | Path, overrides: Iterable[str] = ()) -> list[SweepR
         overrides: settings as texts ``key=value`` for all runs. They cannot set a key that an arm or the grid sets.
 
     Raises:
-        UserError: the recipe has no sweep, an override is refused, or two runs would have the same folder.
+        UserError: the recipe has no sweep, a setting or key is wrong, or two runs would have the same folder.
     """
     overrides = list(overrides)
     whole, layers = with_layers(path, overrides)

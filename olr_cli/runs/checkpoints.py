@@ -46,9 +46,10 @@ def write_checkpoint(
 ) -> None:
     """Write the checkpoint after `step` steps, then remove old ones.
 
-    `fill` writes the files into the folder that it receives, which has a temporary name. The folder gets the
-    checkpoint's name after all files are on the disk. The newest `keep` checkpoints stay, and the one with the highest
-    validation accuracy.
+    `fill` gets the path of a temporary folder and writes the files there. Once all files are on the disk, the folder
+    gets the checkpoint's name. If anything fails before, the folder is removed.
+
+    The newest `keep` checkpoints and the one with the highest validation accuracy stay.
     """
     target = checkpoint_path(run, step)
     temporary = target.with_name(f".{target.name}.tmp")

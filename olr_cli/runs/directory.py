@@ -273,10 +273,7 @@ def kind_of(manifest: Mapping[str, Any]) -> Kind:
 
 
 def kind_note(path: Path, kind: Kind) -> str | None:
-    """Return a warning if the run at `path` has only sampled rollouts; None for a training run.
-
-    `kind` is the kind of the run: ``training`` or ``rollouts``.
-    """
+    """Return a warning that the run at `path` has only sampled rollouts, or None if `kind` is ``training``."""
     if kind == "training":
         return None
     return (

@@ -106,8 +106,8 @@ The best of many measurements is high by chance too, hence four standard errors.
 def accuracy_fall(lines: Iterable[Metrics]) -> tuple[int, str] | None:
     """Find the first step whose held-out accuracy is clearly below the best accuracy before it.
 
-    It must be more than 5 percentage points below, and more than 4 standard errors, where the larger standard error of
-    the two accuracies counts. `lines` are the lines of metrics.jsonl, oldest first.
+    The fall must exceed 5 percentage points, and also 4 times the larger standard error of the two accuracies.
+    `lines` are the lines of metrics.jsonl, oldest first.
 
     Returns:
         The step, and a sentence about the fall. None if there is no such step.

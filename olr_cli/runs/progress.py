@@ -92,8 +92,8 @@ class _EpochProgress(Progress):
     def left(self, step: int) -> str:
         """Return the estimated time that is left after `step`, such as ``12m``.
 
-        The estimate uses the pace of this attempt, that is since the start or resume. Before the attempt has completed
-        a step, the text is empty.
+        The estimate uses the pace since the run was started or resumed. Until a step is complete since then, the text
+        is empty.
         """
         taken = step - self._done
         return (

@@ -51,9 +51,9 @@ _DECODERS = ("polars", "pyo3_runtime", "pyarrow")
 
 
 class Shard(NamedTuple):
-    """A shard, that is a file with the rows of one table at one step. The file has been checked and is whole.
+    """A file with the rows of one table at one step. The file has been checked and is whole.
 
-    Two `Shard`s are equal only if path, size and time of change of their files are equal. A `Shard` can therefore be
+    Two `Shard`s are equal only if their files have the same path, size and time of change. A `Shard` can therefore be
     the key of a cache.
     """
 
@@ -103,7 +103,7 @@ def table_shards(folder: Path) -> dict[int, Path]:
 
 @cache
 def table_schema(table: str) -> Any:
-    """Return the `pyarrow.Schema` of a table (``labels`` or ``rollouts``), with its version in the metadata."""
+    """Return the `pyarrow.Schema` of ``labels`` or ``rollouts``, with the schema's version in its metadata."""
     schema = arrow_schema(_RECORDS[table])  # type: ignore[arg-type]  # mypy takes a class of two for unhashable
     return schema.with_metadata(
         {"olr.table": table, "olr.schema_version": str(SCHEMA_VERSION)}

@@ -55,7 +55,7 @@ class Run:
 
     @property
     def seed(self) -> int:
-        """The recipe's seed; runs of different arms are compared in pairs of the same seed."""
+        """The recipe's seed. Reports compare two methods by pairs of runs with the same seed."""
         return self.recipe.seed
 
     @cached_property

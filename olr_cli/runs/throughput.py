@@ -54,7 +54,7 @@ class StepWork:
 def throughput(
     work: StepWork, times: Mapping[str, float], peak_bytes: int | None
 ) -> dict[str, float | None]:
-    """Return the speed (tokens and samples per second) and peak GPU memory (GB) of one step, by metric.
+    """Return metric -> value for the speed (tokens and samples per second) and peak GPU memory (GB) of one step.
 
     Args:
         work: the step's rollouts.

@@ -62,9 +62,9 @@ Mark = Callable[[Iterable[Prompt]], Sequence[Prompt]]
 
 
 class RunWriter(AbstractContextManager["RunWriter"]):
-    """The only writer of a run directory during one attempt: from a start or resume of the run until it stops.
+    """Writes to a run directory during one attempt, which lasts from a start or resume until the run stops.
 
-    The writer holds the run's lock until it is closed or its block ends. A writer made by `join` holds no lock.
+    The writer holds the run's lock until it is closed or its block ends. After `join`, another process holds the lock.
     """
 
     def __init__(
@@ -153,8 +153,8 @@ class RunWriter(AbstractContextManager["RunWriter"]):
 
         Args:
             after: number of steps that are complete already.
-            facts: facts about this process, such as device and threads, by key of the manifest. The manifest gets them
-                twice: in the entry of this attempt, and at the top level, in place of the last attempt's facts.
+            facts: key of the manifest -> fact about this process, such as its device. They go into the attempt's entry,
+                and also to the top level, where they replace those of the last attempt.
             data: the manifest's entry about the data sets. By default, it describes the prompts received so far.
         """
         manifest = read_manifest(self.path)

@@ -80,10 +80,11 @@ def _of_run(run: Path) -> pl.DataFrame:
 def _of_log(source: Path, prompts: PromptSet) -> pl.DataFrame:
     """Return one row per rollout of a trainer's log.
 
-    The column prompt_id has the id of the one of `prompts` that asks the same question, else the log's own id. The
-    following columns are there only if the log has them:
+    The column prompt_id has the log's own id. If `prompts` has no such id but asks the same question, it has the id in
+    `prompts` instead. The other columns exist only if the log has them:
 
-    - answer_class, answer: the answer; answer_class has one spelling for all answers that mean the same.
+    - answer: the answer.
+    - answer_class: one spelling for all answers that mean the same.
     - is_correct: whether the answer is right by the true answer.
     - is_rewarded: whether the rollout was rewarded.
     """
@@ -104,13 +105,12 @@ def _of_log(source: Path, prompts: PromptSet) -> pl.DataFrame:
 def proved_wrong(
     answers: Mapping[str, Sequence[str]], prompts: Sequence[Prompt], judge: Judge
 ) -> tuple[dict[str, list[str]], list[tuple[str, str]]]:
-    """Choose the stored answers that may be written into a file as wrong labels (frozen noise, R4) (R3).
+    """Choose the answers that may be written into a file as wrong labels (frozen noise, R3 and R4).
 
-    An answer is chosen if the grader can parse it and it is proved to differ from the prompt's label. The labels of
-    `prompts` are taken to be true. Of answers that mean the same, the spelling that sorts first is returned.
+    An answer is chosen if `judge` can parse it and proves that it differs from the prompt's label, which is taken to be
+    true. Of answers that mean the same, the spelling that sorts first is returned.
 
-    Other graders may read the file too. If another grader may accept one spelling of an answer as right, the answer is
-    refused.
+    Other graders may read the file too. If one of them might accept any spelling of an answer, the answer is refused.
 
     Args:
         answers: prompt_id -> answers to the prompt.

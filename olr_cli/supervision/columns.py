@@ -73,8 +73,8 @@ def decides_in_columns(recipe: Recipe) -> bool:
     If not, use the slower `Supervisor`. `ColumnSupervisor` cannot decide the labels in three cases:
 
     - The label rule is a user's Python function, which must be called at every visit.
-    - Votes or rewards need more than the answers: intrinsic rewards, a verifier's errors, a second wording of each
-      prompt, or the order of the rollouts, which breaks ties in some methods.
+    - The decision needs more than the answers: an intrinsic reward, a verifier's errors, a second wording of each
+      prompt, or the order of the rollouts, by which some methods break ties.
     - The method compares the prompts of a step to choose which of them train.
     """
     method = recipe.method
@@ -202,12 +202,12 @@ class ColumnSupervisor:
     def _with_noisy_labels(
         self, visits: pl.DataFrame, classes: pl.DataFrame
     ) -> pl.DataFrame:
-        """Add the column noisy_label, the wrong label that noise gives the prompt of each visit (R2 to R4).
+        """Add the column noisy_label: the wrong label that the prompt's noise sets at this visit (R2 to R4).
 
-        - With active noise, the label is drawn from the visit's answers that are proved wrong. If no answer is proved
-          wrong, the label is the sentinel, a text that no answer matches.
-        - With other noise, the label is the one in the training file.
-        - Without noise, the column is null.
+        - Active noise draws the label from the visit's answers that are proved wrong. If no answer is proved wrong,
+          the label is the sentinel, a text that no answer matches.
+        - Any other noise is already in the training file, so the label is the file's.
+        - For a prompt without noise, the value is null.
 
         Args:
             visits: one row per visit.
@@ -288,7 +288,7 @@ class ColumnSupervisor:
 
             - label: the label before any replacement; null for none.
             - label_source: ``verified`` for a verified true answer, ``noisy`` for a noisy label, ``given`` for the
-              file's label, ``sentinel`` for the text of inactive noise that no answer matches, ``none`` for no label.
+              file's label, ``sentinel`` for the sentinel (a text that no answer matches), ``none`` for no label.
             - is_selected: whether the majority replaces this label.
         """
         is_marked = pl.col("noise_type") != "clean"
@@ -425,7 +425,7 @@ def _past_rows(visits: pl.DataFrame) -> pl.DataFrame:
         - rollouts: number of rollouts, K.
         - visits: number of visits in the row, here 1.
         - count: number of rollouts in the majority's class.
-        - moment: `visit` times count; slopes are computed from sums of it. `visit` counts the prompt's own visits.
+        - moment: the visit's number times count. Slopes are computed from the sums of moments.
     """
     count = pl.col("majority_count")
     sums = {"visits": pl.lit(1), "count": count, "moment": pl.col("visit") * count}
@@ -436,14 +436,14 @@ def _past_rows(visits: pl.DataFrame) -> pl.DataFrame:
 class _Running:
     """Computes running sums and maxima within groups of rows.
 
-    The result for a row covers this row and the earlier rows of its group. If groups are many and small, polars' `over`
-    takes ten times as long for the same results.
+    The result for a row covers this row and the earlier rows of its group.
 
     Args:
         groups: for each row the number of its group, at least 0. The rows of a group need not be neighbours.
     """
 
     def __init__(self, groups: NDArray[np.int64]) -> None:
+        # For many small groups, polars' `over` takes ten times as long.
         # A stable sort makes each group contiguous and keeps its rows in order.
         self._order = np.argsort(groups, kind="stable")
         self._begins = np.diff(groups[self._order], prepend=-1) != 0
@@ -485,7 +485,7 @@ def _with_history(
         rows: rows in the form of `_PAST`: first the sums over the visits of earlier blocks, then one row for each row
             of `visits`, in the same order.
         texts: one row per distinct answer, with its number and that of its class (`ColumnSupervisor._texts`).
-        recipe: sets the slope threshold.
+        recipe: has the slope threshold, for is_steep.
 
     Returns:
         `visits` with four more columns:
@@ -532,8 +532,8 @@ def _with_historical_majority(visits: pl.DataFrame, classes: pl.DataFrame) -> pl
         `visits` with two more columns:
 
         - is_consistent: whether the visit's majority is the historical majority; false if one of them is missing.
-        - historical_majority: the spelling of the historical majority that is most frequent at this visit. If no
-          rollout of the visit is in its class, it is the value of spelled_before, which may be null.
+        - historical_majority: the historical majority's most frequent spelling at this visit. If no rollout of the
+          visit is in its class, this is the value of spelled_before, which may be null.
     """
     here = classes.select("group", historical_key="key", spelled_here="text")
     keys = ["group", "historical_key"]

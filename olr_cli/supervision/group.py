@@ -82,14 +82,13 @@ class Group:
 
     @property
     def standing_label(self) -> tuple[str | None, LabelSource]:
-        """The label that the visit has unless the method replaces it, and the source of that label (R15).
+        """The visit's label before the method may replace it, and the source of this label (R15).
 
-        It is not used for a prompt with a verified true answer. The first case that applies decides:
+        If the prompt is marked as noise, these are the visit's noisy label and ``noisy``, else the file's label and
+        ``given``. Two labels have a source of their own: ``none`` for None, and ``sentinel`` for the sentinel, a text
+        that no answer matches.
 
-        - The visit has no label: None and ``none``.
-        - The label is the sentinel, a text that no answer matches: the sentinel and ``sentinel``.
-        - The prompt is marked as noise: the visit's noisy label and ``noisy``.
-        - Otherwise: the label in the file and ``given``.
+        Do not use it for a prompt with a verified true answer.
         """
         prompt = self.prompt
         # Active noise may change the label at every visit; otherwise it is the file's.
@@ -210,8 +209,8 @@ class Group:
 def _spelling(key: Key | None, past: Past, vote: Vote) -> str | None:
     """Return a spelling of a prompt's historical majority, or None if there is none (R13).
 
-    It is the most frequent spelling at this visit. If no rollout of the visit is in the class, it is the spelling that
-    was most often the majority answer of an earlier visit.
+    The result is the most frequent spelling at this visit. If no rollout of the visit is in the class, the result is
+    the spelling that was most often the majority answer of an earlier visit.
 
     Args:
         key: key of the historical majority, the class of answers that was the majority most often; None for no class.

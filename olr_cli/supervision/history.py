@@ -40,8 +40,7 @@ class Past(NamedTuple):
         """Return a new past with several more visits, all with the same majority, spelling and number of rollouts (K).
 
         Args:
-            visit: stands for all added visits. It has their majority, spelling and K, and the sum of their majority
-                counts.
+            visit: has the majority, spelling and K of each added visit. Its majority count is the sum of theirs.
             visits: how many visits are added.
             moment: the sum, over the added visits, of visit number times majority count. The slope is computed from it.
         """
@@ -72,8 +71,9 @@ class Past(NamedTuple):
         """Numerator and denominator of the slope of the majority's pass rate over visits 1..t (Eq. slope, R12).
 
         It is the exact least-squares slope, or (0, 1) with fewer than two visits. A visit without a majority counts
-        with pass rate 0 (R11). The ratio is not reduced, since a `Fraction` takes six times as long to build.
+        with pass rate 0 (R11). The ratio may not be in lowest terms.
         """
+        # A pair, because a `Fraction` takes six times as long to build.
         t = self.visits
         if t < 2:
             return 0, 1

@@ -121,9 +121,9 @@ def selected_under(
 
     Args:
         criteria: the criteria to apply.
-        slope_threshold: delta, which the column slope must exceed; both are compared as doubles (R12). If exact slopes
-            are known, pass a Boolean expression instead, which says whether the slope exceeds delta.
-        warmup_epochs: T, the number of first visits that keep their label.
+        slope_threshold: a number delta, which the column slope must exceed (compared as doubles, R12). Or a Boolean
+            expression for whether the exact slope exceeds delta.
+        warmup_epochs: T; the first T visits of a prompt keep their label.
     """
     is_steep = (
         slope_threshold
@@ -175,17 +175,17 @@ def all_metrics(slope_threshold: Decimal | float, warmup_epochs: int) -> dict[st
 
 
 def label_metrics(labels: pl.DataFrame) -> dict[str, float]:
-    """Compute the metrics of majorities and labels (`LABEL_METRICS`), by name, over rows of the labels table.
+    """Return metric -> value for the metrics of majorities and labels (`LABEL_METRICS`).
 
-    Metrics without a value are left out.
+    `labels` has rows of the labels table. Metrics without a value are left out.
     """
     return _values(labels, LABEL_METRICS)
 
 
 def rollout_metrics(labels: pl.DataFrame, rollouts: pl.DataFrame) -> dict[str, float]:
-    """Compute the ``rollout/``, ``reward/`` and ``verifier/`` metrics, by name, over rows of both tables.
+    """Return metric -> value for the ``rollout/``, ``reward/`` and ``verifier/`` metrics.
 
-    `labels` and `rollouts` have the rows of the same visits. Metrics without a value are left out. Three metrics come
+    Both tables must have the rows of the same visits. Metrics without a value are left out. Three metrics come
     from `step_metrics` only: ``rollout/groups``, ``rollout/verification_timeouts`` and ``rollout/undecided``.
     """
     groups = _values(labels, {"rollout/zero_variance_groups": _mean("has_zero_variance")})
@@ -195,12 +195,12 @@ def rollout_metrics(labels: pl.DataFrame, rollouts: pl.DataFrame) -> dict[str, f
 def step_metrics(
     labels: pa.Table, rollouts: pa.Table, timeouts: int, undecided: int
 ) -> dict[str, float]:
-    """Compute the metrics of one step, by name; metrics without a value are left out.
+    """Return metric -> value for one step; metrics without a value are left out.
 
     Args:
         labels: the step's rows of the labels table.
         rollouts: the step's rows of the rollouts table.
-        timeouts: number of answers, and of pairs of label and answer, on which verification gave up.
+        timeouts: how often verification gave up on parsing an answer, or on comparing one with a label.
         undecided: number of rollouts whose answer is proved neither right nor wrong under the effective label.
     """
     label_rows, rollout_rows = (

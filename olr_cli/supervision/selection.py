@@ -20,8 +20,8 @@ RankRule = Callable[[Decided], list[float]]
 def small_loss(decided: Decided) -> list[float]:
     """Return the loss of each prompt of a step, in nats, as its rank; the prompts with the smallest losses train.
 
-    The loss is abs(mean of A_k log pi_old(token)) over the tokens of all responses to the prompt. A_k is the advantage
-    of the token's rollout. A prompt whose rewards are all equal has loss 0 and comes first.
+    The loss is the absolute value of a mean over the tokens of all responses to the prompt. Each token contributes
+    A_k log pi_old(token), where A_k is its rollout's advantage. If all rewards of a prompt are equal, its loss is 0.
 
     The small-loss criterion (Gui et al. 2021, arXiv:2106.09291) assumes that samples with a small loss have correct
     labels.
@@ -51,9 +51,9 @@ def any_prompt(decided: Decided) -> list[float]:
 
 
 def verified_only(decided: Decided) -> list[float]:
-    """Rank a step's prompts: 0 with a verified label, which a person has checked, else infinity.
+    """Return rank 0 for each prompt with a verified label, which a person has checked, else infinity.
 
-    Only the prompts with a verified label then train. Such a run shows what these labels are worth alone.
+    Only the prompts with a verified label then train.
     """
     return [0.0 if prompt.is_verified else inf for prompt in decided.step.prompts]
 
@@ -64,8 +64,8 @@ def prompts_that_train(
     """Return for each prompt of a step, in order, whether it trains.
 
     The prompts with the lowest ranks train: round(keep_fraction x number of prompts in the step) of them, at least one.
-    Prompts of infinite rank never train. Ties are broken at random, by seed, prompt and visit (R18), so a random choice
-    changes from epoch to epoch.
+    Prompts of infinite rank never train. Ties are broken by a random number that depends only on seed, prompt and visit
+    (R18).
 
     Args:
         decided: the decisions about the step.

@@ -140,7 +140,7 @@ class Supervisor:
         """Grade the answers of the next step early, so that `supervise` finds the verdicts in the judge's cache.
 
         The step's statistics are not read, so another thread may call this while the engine still computes them.
-        Timeouts are added to those of the next step.
+        Timeouts of this grading count in the next result of `supervise`.
         """
         timeouts_before = self.judge.timeouts
         self._grading(step, self._answers(step))
@@ -315,7 +315,7 @@ def _golds(prompt: Prompt, *labels: str | None) -> list[Gold]:
 
 
 class Decision(NamedTuple):
-    """The decision about one group: its row of the labels table, and the rewards of its rollouts."""
+    """The label and rewards of one group, as `Supervisor._decide` returns them."""
 
     label: LabelRecord
     """Its row of the labels table."""

@@ -282,14 +282,14 @@ class Step:
         responses: Sequence[str],
         statistics: Mapping[str, Sequence[Any]],
     ) -> Step:
-        """Build a step from an engine's responses. Each prompt has the same number of responses in each view.
+        """Build a step from an engine's responses, equally many for every prompt and view.
 
         Args:
             number: number of the step, from 1.
             visit: number of the visit, from 1, the same for all prompts.
             prompts: the prompts of the step.
             views: the wordings in which each prompt is rolled out.
-            responses: texts, ordered by prompt, then by view. A prompt's rollouts are numbered in this order.
+            responses: the texts of all prompts, ordered by prompt, then by view.
             statistics: name -> one value per response, in the order of `responses`.
         """
         size = len(responses) // len(prompts)
@@ -316,7 +316,7 @@ class Step:
 
         Args:
             rollouts: rows in any order, with the columns prompt_id, visit, step, view, sample and answer, and those in
-                `names`. If a reward depends on the response, they also need the column response.
+                `names`. Without the optional column response, all responses are empty.
             prompts: prompt_id -> prompt.
             names: columns of statistics to keep.
         """
@@ -343,9 +343,10 @@ class Step:
 
     @cached_property
     def parts(self) -> list[int]:
-        """Indices at which a new group or a new view (wording of the prompt) begins, and the number of rollouts.
+        """Index of the first rollout of each view (wording of the prompt) of each group, ascending.
 
-        The list begins with 0. Rollouts ``parts[i]`` to ``parts[i + 1] - 1`` are those of one view of one group.
+        The last item is the number of all rollouts. Rollouts ``parts[i]`` to ``parts[i + 1] - 1`` are those of one view
+        of one group.
         """
         # Most methods have one view, so a group is its only part.
         if len(set(self.views)) < 2:
@@ -384,9 +385,9 @@ def _answers_of_step(groups: Sequence[RolloutGroup]) -> list[str | None] | None:
 
 @dataclass(frozen=True)
 class Decided:
-    """The decisions about a step, in columns: one label per prompt, and one reward and verdict per rollout.
+    """The labels of a step's prompts, and the rewards and verdicts (right or wrong) of its rollouts.
 
-    In the descriptions of the fields, R is the number of all rollouts of the step.
+    `Supervisor.supervise` makes it. In the descriptions of the fields, R is the number of all rollouts of the step.
     """
 
     step: Step

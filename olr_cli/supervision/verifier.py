@@ -127,9 +127,9 @@ class Verifier:
     def _rate(self, rollout: Graded, matches: bool) -> Decimal:
         """Return the probability that the verifier errs about a rollout.
 
-        `matches` says whether the answer matches its label. If so, the probability is a false negative rate, else a
-        false positive rate. It comes from the first rule that applies to the rollout and sets this rate. If no rule
-        does, it is the rate of the `verifier` section itself.
+        If the answer matches its label (`matches`), this is the false negative rate, else the false positive rate. The
+        first rule that applies to the rollout and sets this rate decides. Without such a rule, the rate is that of the
+        `verifier` section itself.
         """
         for rule, applies in self._rules:
             # A rule may set only one of the two rates; later rules and the section then decide about the other.
