@@ -34,9 +34,9 @@ SPLIT_ENDS: dict[Split, float] = {"train": 0.8, "validation": 0.9, "test": 1.0}
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """Addition or subtraction: its symbol, and functions for the right answer and for carries or borrows.
+    """Addition or subtraction: its symbol, its right answer, and whether two digits need a carry or borrow.
 
-    `solve` takes two operands and `crosses` two digits, each as integers or as numpy arrays.
+    The functions `solve` and `crosses` take integers or numpy arrays.
     """
 
     symbol: str
@@ -103,10 +103,10 @@ def toy_kind(model_path: str) -> KindName | None:
 
 
 def mixture_note(model_path: str) -> str | None:
-    """Return the sentence to show below the results of a toy policy, or None for any other model.
+    """Return a warning to show below the results of a toy policy, or None for any other model.
 
-    A toy policy is one of `TOYS`, such as ``builtin:addition-easier``. It was first trained on a mixture of a right and
-    a wrong way to calculate. The sentence warns that its wrong answers are therefore systematic.
+    The toy policies (`TOYS`), such as ``builtin:addition-easier``, were first trained on a mixture of right and wrong
+    ways to calculate. The warning says that their wrong answers are therefore systematic.
     """
     if toy_kind(model_path) is None:
         return None

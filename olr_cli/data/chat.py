@@ -41,9 +41,9 @@ def message(value: Any) -> Message | None:
 
 
 def _text(content: Any) -> str | None:
-    """Return a message's content as one text, or None if it is neither a text nor a list of parts.
+    """Return a message's content as one text; missing content gives an empty text.
 
-    Parts that have no text are skipped, and missing content gives an empty text.
+    Content may be a text or a list of parts. Parts without text are skipped. Any other value gives None.
     """
     if content is None or isinstance(content, str):
         return content or ""

@@ -157,9 +157,9 @@ class Checked:
     def left_out(self, kinds: Collection[str]) -> dict[int, str]:
         """Return the rows that an export leaves out, as row number -> kind of the finding.
 
-        All rows with a finding of a kind in `kinds`, such as ``no_label``, are left out, with one exception. Of rows
-        that repeat a question with the same label (kind ``repeat``), the first without another finding in `kinds`
-        stays. Rows that repeat a question with different labels (kind ``conflict``) all go.
+        All rows with a finding of a kind in `kinds`, such as ``no_label``, are left out. Only the kind ``repeat`` (rows
+        with the same question and label) spares one row of each question: the first that no other kind in `kinds`
+        leaves out.
 
         Raises:
             UserError: there is no such kind, or no row is left.
@@ -312,10 +312,10 @@ def _long(prompts: Sequence[Asked], limit: Limit) -> Finding:
 def _columns_of(
     rows: Rows, reading: Reading, source: str
 ) -> tuple[Reading, Mapping[str, str]]:
-    """Return a copy of `reading` that names all columns to read, and a mapping of the columns that were found.
+    """Find the columns to read; return a copy of `reading` with their paths, and the mapping role -> path.
 
-    The mapping is role -> path of a column. A role is what a column holds, such as ``question`` or ``answer``. If no
-    other column holds labels, the column `given_label` does; logs of responses have this column.
+    A role is what a column holds, such as ``question`` or ``answer``. If no usual column holds labels, the column
+    `given_label` of a log of responses does.
 
     The copy leaves out the column of ids, because an id that repeats would stop the check.
 
@@ -343,10 +343,10 @@ def _columns_of(
 
 
 def _in_other_columns(rows: Rows, kept: Container[int]) -> Iterator[Finding]:
-    """Yield findings about labels that look doubtful because of another column.
+    """Yield findings about labels that a value in another column makes doubtful.
 
-    The other column has a unit with a power of ten, or a mark that the row is not valid. Only rows whose numbers are in
-    `kept` are counted.
+    Such a value is a unit with a power of ten, which the label lacks, or a mark that the row is not valid. Only rows
+    whose numbers are in `kept` are counted.
     """
     for kind, pairs in gathered(beside(rows)).items():
         # Through a dict, because two columns may say the same about a row.
@@ -416,13 +416,13 @@ def _findings(
 
 
 def _without_an_answer(prompts: Sequence[Asked]) -> tuple[list[Finding], list[Labelled]]:
-    """Return findings on labels that are no answers, and (row number, label) for all labels that are answers.
+    """Return findings on labels that are no answers, and a (row number, label) pair for each label that is an answer.
 
     Four kinds of label are no answers: a missing one, a placeholder such as ``N/A``, tests of a program, and the
     sentinel, which is the text by which noise replaces a label.
 
-    For a row with the sentinel, the original label is also tested if it is known. Such a row may therefore be in two
-    findings, or in a finding and among the answers.
+    If a row has the sentinel and its original label is known, the original is tested too. The row may then be in a
+    second finding or among the answers.
     """
     rows: defaultdict[str, list[Labelled]] = defaultdict(list)
     for row, prompt in prompts:
@@ -447,9 +447,8 @@ def _rejected(
     """Return two findings: labels that no response can match, and labels that the grader can only compare as texts.
 
     Args:
-        graded: (row number, label) pairs to check for labels that no response can match.
-        parsed: (row number, label) pairs to check for labels that are compared as texts. This check takes far longer,
-            so there may be fewer of these pairs.
+        graded: (row number, label) pairs to test for the first finding.
+        parsed: (row number, label) pairs to test for the second. This takes far longer, so there may be fewer pairs.
         judge: the grader.
     """
     # A label that cannot stand in a box, or does not match itself there, matches no response (R6, R7).
@@ -560,7 +559,7 @@ def _spreadsheet_finding(
 
 
 def _differing_boxes(solutions: Mapping[int, str], judge: Judge) -> Iterator[Labelled]:
-    r"""Yield (row number, text) for each worked solution whose last ``\boxed{…}`` does not match all others.
+    r"""Yield (row number, text) for each worked solution whose last ``\boxed{…}`` does not match an earlier one.
 
     `solutions` is row number -> worked solution. The text lists the different contents of the boxes, the last one
     first.
@@ -584,14 +583,14 @@ def label_notes(
 ) -> Iterator[str]:
     """Yield a note that counts the labels that look wrong and names the `olr check` command that shows them.
 
-    There is no note if no label looks wrong, if the data set is built in, or if no prompt has a label. Labels that
-    noise has replaced are not counted. To save time, the grader sees only the first labels.
+    There is no note if the data set is built in or has no labels, or if no label looks wrong. Labels that noise has
+    replaced are not counted. To save time, the grader tests only the first labels, so the command may find more.
 
     Args:
         prompts: the prompts with the labels.
         source: name of the data set, for the command.
-        reading: the settings that read the prompts, for the command.
-        rows: the rows of the prompts, whose columns of units and of validity are also checked; None to check neither.
+        reading: the settings by which the prompts were read, for the command.
+        rows: the prompts' rows, to test their columns of units and of validity too; None to skip this test.
     """
     is_built_in = parse_source(source) is not None
     if is_built_in or all(prompt.file_label is None for prompt in prompts):
@@ -634,8 +633,8 @@ def _repeated(
     """Group the prompts that ask the same question; return the groups with differing labels, then all other groups.
 
     A group is a list of at least two (row number, prompt) pairs. Two questions are the same if they differ only in
-    spelling, such as case or spaces (`normal_question`). Rows in `ungraded` stay in their groups, but their labels do
-    not count.
+    spelling, such as case or spaces (`normal_question`). Rows in `ungraded` stay in their groups, but their labels are
+    not compared.
     """
     asking = gathered(
         (normal_question(prompt.messages), (row, prompt)) for row, prompt in prompts

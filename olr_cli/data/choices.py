@@ -90,8 +90,8 @@ def choice_path(rows: Rows) -> str | None:
 def option_columns(rows: Rows, path: str) -> list[str]:
     """Split a path of options such as ``A+B+C+D`` into the paths of its columns, without checking that they exist.
 
-    An ending that says how labels count options, such as `` from 1``, is removed first. If `rows` then have a column
-    with exactly this name, ``+`` included, the path is not split.
+    An ending such as `` from 1``, which says how labels number the options, is removed first. If a column of `rows` has
+    the remaining text as its name, the text is not split.
     """
     joined = _FROM.sub("", path)
     # A column may have a `+` in its name.
@@ -236,8 +236,8 @@ def letters_in(label: str) -> list[str]:
 def _matching_letter(label: str, names: Iterable[str]) -> str | None:
     """Return the letter of the option that a label names, or None if it fits no option or more than one.
 
-    `names` are the options' names, texts or numbers, in the order of the letters. The label must equal one of them;
-    case and white space are ignored.
+    `names` has one text per option, in order: its name in the file, its wording or its number. The label must equal one
+    of them, apart from case and white space.
     """
     letters = [
         letter
@@ -267,12 +267,12 @@ def option_labels(
 ) -> tuple[list[str | None], list[str]]:
     """Read each row's label, as a letter if the row has options; return the labels, and notes on how they were read.
 
-    All labels of a column are read in one form: letters, texts of options, or numbers counted from 0 or from 1. An
-    ending ``from 0`` or ``from 1`` of `choices_path` sets the form. Otherwise, the form is the one in which most labels
-    name an option. If no form fits half of the labels, all labels stay unchanged.
+    All labels of a column are read in one form: letters, texts of options, or numbers counted from 0 or from 1. If
+    `choices_path` ends in ``from 0`` or ``from 1``, that is the form. Otherwise, it is the form in which most labels
+    name an option. If the form fits less than half of the labels, all labels stay unchanged.
 
-    A label that names no option in this form is compared with the texts of the options, and stays unchanged if none is
-    equal.
+    A label that does not fit the form, but equals the text of an option, gives this option's letter. If it equals none,
+    it stays unchanged.
 
     Args:
         rows: the rows.
@@ -315,11 +315,10 @@ def option_labels(
 def _best_form(
     pairs: Sequence[tuple[Any, Any]], forms: Sequence[str], place: str
 ) -> tuple[str | None, list[str | None]]:
-    """Find the form in which most labels name an option; return its name, and each label as a letter.
+    """Find the form in which most labels name an option; return its name, and each label's letter in this form.
 
-    A form is a way to name options, such as by their letters or by their texts (`_FORMS`). The letter is None where a
-    label names no option in the form that is found. If every form fits less than half of the labels, the name is None
-    and the list of letters is empty.
+    A form is a way to name options, such as by their letters or by their texts (`_FORMS`). The letter is None for a
+    label that names no option. If every form fits less than half of the labels, the result is (None, []).
 
     Args:
         pairs: (label, options of its question) pairs.

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Names(NamedTuple):
-    """Usual names of columns for one kind of content, such as the label: names that are read, and names to suggest."""
+    """Usual column names for one kind of content, such as the label: those to read, and those to suggest in errors."""
 
     known: Sequence[str]
     """Names that are read without being asked for, the first that a file has; a dot leads into a struct."""

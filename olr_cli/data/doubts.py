@@ -137,8 +137,8 @@ def doubts(question: str, label: str) -> set[str]:
 
     An example is ``cut``: the end of the label seems to be missing.
 
-    Missing brackets and damaged text are searched for in the whole label. Of a label longer than `LONGEST_READ`, all
-    other searches see only the beginning and the end, because many of them take quadratic time.
+    If the label is longer than `LONGEST_READ`, most searches see only its beginning and end, because many of them take
+    quadratic time. Only missing brackets and damaged text are searched for in the whole label.
     """
     damaged = [text for text in (label, question) if not _is_sound(text)]
     kinds = {kind for kind, find in _IN_EITHER if any(map(find, damaged))}
@@ -169,9 +169,9 @@ def is_changed(question: str, label: str) -> bool:
 
 @functools.lru_cache(1 << 16)  # the same labels are frequent
 def _possible_doubts(label: str) -> list[tuple[str, Callable[[str], Any]]]:
-    """Return (kind, test) for each kind of finding that the label alone suggests.
+    """Return (kind, test) for each kind of finding that the label makes possible.
 
-    The label has the finding if its question passes the test: ``test(question)`` is then true.
+    The label has the finding if ``test(question)`` is true for its question.
     """
     return [
         (kind, in_question) for kind, in_label, in_question in _IN_BOTH if in_label(label)
@@ -244,9 +244,9 @@ def _letters(text: str) -> set[str]:
 def _has_other_letters(question: str, label: str) -> bool:
     """Return whether a label's variables do not belong to its question.
 
-    - A label such as ``x = 5``: whether `x` is not in the question.
-    - A label with two or more variables: whether the question has variables, but none of these.
-    - Any other label: False.
+    - For a label such as ``x = 5``, the result is True if `x` is not in the question.
+    - For a label with several variables and no equals sign, it is True if the question has other variables only.
+    - For any other label, it is False.
     """
     named = re.fullmatch(r"\W*([A-Za-z])\s*=[^=A-Za-z]*\d[^=A-Za-z]*", label)
     if named is not None:
@@ -263,8 +263,8 @@ def _has_other_letters(question: str, label: str) -> bool:
 def _is_no_option(question: str, label: str) -> bool:
     """Return whether the label is the letter of an option that the question does not show.
 
-    If the question shows no options at all, a label from A to E gives True, unless the question has this letter by
-    itself, as the name of a variable or a point.
+    If the question shows no options, the result is True for the letters A to E. It is False if the letter stands alone
+    in the question, as the name of a variable or a point.
     """
     # Without a second option there are none: `A.` alone may end a sentence.
     has_second = any(mark in question for mark in ("B)", "B.", "B:"))

@@ -22,7 +22,7 @@ Chat: TypeAlias = Sequence[Mapping[str, Any]]
 
 
 class ExternalPrompts:
-    """A converter of prompts that another trainer passes; it remembers their ids between calls.
+    """A converter from another trainer's prompts to `Prompt` objects; it remembers their ids between calls.
 
     A prompt without an id gets one that is made from its question, and keeps it in later calls.
     """

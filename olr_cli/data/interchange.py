@@ -24,9 +24,8 @@ def interchange_table(
 ) -> pa.Table:
     """Return a table with all columns of `rows` and all columns of the interchange format, which verl reads too.
 
-    Where `rows` lack a column or struct field of the format, it is made from `prompts`. Where they have it, it is kept,
-    with two exceptions. `data_source` is always made from `prompts`. A column of plain texts, where the format has
-    messages, is replaced by the messages of `prompts`.
+    Columns and struct fields of the format are taken from `rows` or, if they are missing there, made from `prompts`.
+    Two kinds of column are always made from `prompts`: `data_source`, and messages that are plain texts in `rows`.
 
     Args:
         rows: the source's rows, one for each prompt.

@@ -136,12 +136,12 @@ def _rows_of_columns(value: Mapping[str, Any]) -> list[dict[str, Any]] | None:
 
 
 def _only_list(value: Mapping[str, Any], file: Path) -> list[Any] | None:
-    """Return the value of an object that is a list of objects, or None if there is no such value.
+    """Return the only list of objects among the values of a JSON object, or None if there is none.
 
     A list of chat turns does not count.
 
     Raises:
-        UserError: there are several such values; the message names `file`.
+        UserError: there are several such lists; the message names `file`.
     """
     lists = {
         key: it

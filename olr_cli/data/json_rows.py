@@ -105,13 +105,13 @@ def _require_object(value: object, place: str) -> dict[str, Any]:
 def json_table(
     rows: Sequence[dict[str, Any]], place: str, names: Iterable[str] | None = None
 ) -> pa.Table:
-    """Build a table from JSON objects, one row each, with a column for each key of `names`; None stands for all keys.
+    """Build a table with a row for each JSON object and a column for each of the keys `names`; None means all keys.
 
     A column that mixes numbers and texts becomes text. If a column has lists in some rows and single values in others,
     each single value becomes a list. `place` names the file in errors.
 
     Raises:
-        UserError: a column is nested too deeply, mixes types that have no common form, or holds half a surrogate pair.
+        UserError: a column is nested too deeply or mixes types that have no common form, or a text is invalid Unicode.
     """
     names = dict.fromkeys(chain(*rows)) if names is None else names
     try:
@@ -204,11 +204,11 @@ def _list_array(values: list[Any], place: str, level: int) -> pa.Array:
 
 
 def _scalars_as_lists(values: list[Any]) -> list[Any]:
-    """Put texts and numbers into lists if the same column also holds lists; return any other values unchanged.
+    """Put the texts and numbers of a column into lists if its other values are lists; return other columns unchanged.
 
-    If these lists hold answers, a text or number becomes a list of one. If they hold the content parts of messages, a
-    text or number becomes a list of one text part. If they hold chat turns, all values stay unchanged, and `column_of`
-    reports the mixture as an error.
+    If the lists hold answers, a text or number becomes a list of one. If they hold the content parts of messages, it
+    becomes a list of one text part. If they hold chat turns, the column stays unchanged, and `column_of` reports the
+    mixture as an error.
     """
     value_types = set(map(type, values)) - {type(None)}
     # Only texts and numbers have a form as lists; any other mixture is an error later.

@@ -54,10 +54,10 @@ _READ_TOO = frozenset(
 
 
 def first_filled(rows: Rows, role: str, names: Sequence[str]) -> list[str]:
-    """Return those of `names` that are columns of the file, the best first.
+    """Return those of `names` that are columns of the file, in the order in which to try them.
 
     Empty columns are left out, unless all are empty. `role` is what the column should hold, such as ``question``. For
-    the role ``answer``, columns of short answers come first if the first filled column holds prose.
+    the role ``answer``, columns of short answers are tried first if the first filled column holds prose.
     """
     candidates = [*filter(rows.has, names)]
     if len(candidates) < 2:
@@ -119,7 +119,7 @@ def beside(rows: Rows) -> Iterator[tuple[str, tuple[int, str]]]:
 def not_read(rows: Rows, columns: Iterable[str]) -> list[str]:
     """Return the names of the file's columns that are ignored; `columns` are the paths that are read.
 
-    Columns of ids, of validity and of verl's format count as read.
+    Columns of ids, columns that mark rows as valid, and those of verl's format count as read.
     """
     parts = (part for path in columns for part in option_columns(rows, path))
     read = {part.partition(".")[0] for part in parts} | _READ_TOO
@@ -155,7 +155,7 @@ def _is_empty(cell: Any) -> bool:
 
 
 def _first_golds(rows: Rows, path: str) -> Iterator[tuple[str, ...]]:
-    """Yield the right answers in each of the first cells of a column, at most `_LOOKED_AT` cells.
+    """Yield a cell's right answers for each of the first `_LOOKED_AT` cells of a column.
 
     A cell is skipped if it is empty, holds tests of a program, or cannot be read.
     """

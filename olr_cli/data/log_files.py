@@ -52,12 +52,12 @@ def common_place(places: Sequence[Path]) -> Path:
 
 
 def log_files(places: Sequence[Path]) -> tuple[list[Path], list[str]]:
-    """Find the rollout files that some files, folders or patterns name; return them, and notes.
+    """Find the rollout files that some files, folders or patterns name; return them, and notes on files left out.
 
     Returns:
-        The files, sorted so that 2 comes before 10, and a note on each group that is left out. Held-out rollouts are
-        left out if there are others. prime-rl's folder `effective` is left out if there is a folder `all`, which has
-        the same rollouts.
+        The files to read, sorted so that 2 comes before 10, and the notes. Held-out rollouts are left out unless all
+        files are held out. prime-rl's folder `effective` is left out if the folder `all`, which has the same rollouts,
+        is next to it.
 
     Raises:
         UserError: there are no files of rollouts, or a folder holds the logs of several runs.
@@ -180,7 +180,7 @@ def natural(name: str) -> list[Any]:
 
 
 def numbered(files: Sequence[Path]) -> Iterator[tuple[Path, int]]:
-    """Yield each file with its step, which is the first number after the beginning that all paths share.
+    """Yield each file with its step: the first number in its path after the beginning that all paths have in common.
 
     If a path has no such number, or if there is only one file, the step is the file's position in `files`, from 1.
     """

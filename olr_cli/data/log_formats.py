@@ -202,11 +202,11 @@ def is_of_others(names: Collection[str]) -> bool:
 def require_columns(roles: Collection[str], names: Sequence[str], place: str) -> None:
     """Raise UserError if a log has no column of prompts or none of responses.
 
-    In place of prompts, ids are enough. In place of responses, answers read from them are enough.
+    Instead of prompts, a log may have their ids; instead of responses, the answers that were read from them.
 
     Args:
         roles: olr's names (`COLUMNS`) of the columns that were found in the file.
-        names: all columns of the file by its own names, for the error; if there are none, the error is `NoRows`.
+        names: all columns of the file by its own names, for the error. If empty, the error is `NoRows`.
         place: the file, for the error.
     """
     missing = [] if {"prompt_id", "prompt"}.intersection(roles) else ["prompt"]

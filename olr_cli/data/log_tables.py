@@ -48,10 +48,9 @@ class Layout:
     def verdict(self) -> str | None:
         """The name of the column of rewards that says whether the answer is right, or None if it is not clear which.
 
-        A single column of rewards is taken. Of several, the one whose name speaks of correctness, such as ``accuracy``,
-        is taken; if more than one name does, or none, the result is None.
-
-        The result is also None if the file has a column `is_correct`, because that column already says what is right.
+        A file's only column of rewards is taken. Of several, the only one whose name speaks of correctness, such as
+        ``accuracy``, is taken. The result is also None if the file has a column `is_correct`, which already says what
+        is right.
         """
         candidates = [
             name
@@ -138,8 +137,8 @@ def _typed(rows: Rows, name: str, path: str) -> pl.Series:
 def _numeric(rows: Rows, name: str, path: str) -> pl.Series:
     """Return the column at a path as a series called `name`, which has numbers or booleans.
 
-    `truncated` becomes booleans and `tokens` integers. `is_correct` keeps booleans, and stays of type null if it is
-    empty; any other values, and all other columns, become floats.
+    `truncated` becomes booleans, `tokens` integers, and any other column floats. As an exception, `is_correct` keeps
+    booleans, and has the type null if it is empty.
 
     Raises:
         UserError: a value is no number.
@@ -161,7 +160,7 @@ def _numeric(rows: Rows, name: str, path: str) -> pl.Series:
 
 
 def _as_labels(texts: pl.Series) -> pl.Series:
-    """Replace each text by the label in it, by the same rules as in a file of prompts.
+    """Replace each text by the label in it (`label_of`): a worked solution, for example, by its final answer.
 
     A text with several different answers stays unchanged.
     """
@@ -222,8 +221,8 @@ def reward_columns(schema: pa.Schema, places: Mapping[str, str]) -> list[str]:
     """Return the names of the columns with the values of reward functions.
 
     These are the columns of floats that olr does not read as anything else. If some of them have "reward" in their
-    names or begin with ``scores.``, only those are returned. `places` is olr's name of a column (`COLUMNS`) -> its path
-    in the file.
+    names or begin with ``scores.``, only those are returned. `places` is olr's name of a column (`COLUMNS`) -> its
+    path, for all columns that olr reads as something else.
     """
     # Advantages are computed from the rewards, so they are no rewards.
     others = {*places.values(), "advantage", "advantages"}
@@ -347,9 +346,9 @@ def _with_groups(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.Expr, list[str]]:
     """Find out which rollouts are one visit, that is, one group that was sampled for a prompt together.
 
     Returns:
-        The rows, an expression and a list of notes. The expression is equal in all rollouts of a visit, and larger in
-        later visits of the prompt. The rows get the column `_group` if it needs one. There is a note only if the number
-        of rollouts shows that a step holds several visits.
+        The rows, an expression and a list of notes. For each rollout of a prompt, the expression gives a value that is
+        equal within a visit and larger in later visits. If it needs a column `_group`, the rows have this column too.
+        There is a note only if the number of rollouts shows that a step holds several visits.
     """
     if "visit" in rows.columns:
         return rows, pl.col("visit"), []
@@ -409,12 +408,12 @@ def with_verdicts(rows: pl.DataFrame, layout: Layout) -> tuple[pl.DataFrame, lis
 def _verdicts(column: pl.Series) -> tuple[list[pl.Series], list[str]]:
     """Convert numbers to verdicts; return a list with one boolean series, true for right, and a list of notes.
 
-    A number means right if it is above the middle between the lowest and the highest number. 0 counts as one of the
-    numbers: otherwise, a column of nothing but 1 would have no right answers. A note states the middle, unless all
-    numbers are -1, 0 or 1.
+    A number means right if it is above the middle between the lowest and the highest number. 0 always counts as one of
+    these numbers, so that 1 means right even in a column of nothing but 1. A note states the middle, unless all numbers
+    are -1, 0 or 1.
 
-    Without numbers, both lists are empty. If there are so many different numbers that they are scores, the list of
-    series is empty and a note says so.
+    If the column is empty, both lists are empty. If it has more than `_MOST_REWARDS` different numbers, these are
+    scores: the list of series is empty, and a note says so.
     """
     numbers = column.cast(pl.Float64)
     different = numbers.drop_nulls().unique()

@@ -242,7 +242,7 @@ class _Files:
     """Number of rollouts read so far."""
 
     def read(self, path: Path, step: int) -> pl.DataFrame | None:
-        """Return the rows of a file with olr's names, or None if it has no rows or repeats those of the file before.
+        """Return the rows of a file with olr's names, or None if it has no rows or repeats the rows of the file before.
 
         Rows without a step get `step`.
 
@@ -327,8 +327,7 @@ class _Files:
     def _require_named(self, rows: Rows, path: Path) -> None:
         """Raise UserError if a column that the user has named, such as ``meta.gold``, leads to no value in `rows`.
 
-        Only the part below the top-level column (``gold``) is tested here. Whether the top-level column (``meta``)
-        exists was tested before, with the schema. `path` is the log file, for the error.
+        Columns whose first part (``meta``) is not in `rows` are not tested here. `path` is the log file, for the error.
         """
         columns = rows.table.column_names
         within = {

@@ -100,9 +100,8 @@ def _usual(
 ) -> Mapping[str, Sequence[str]]:
     """Return role -> the usual column names of this role that the file has, in the order in which to try them.
 
-    A role is what a column holds, such as ``question``. Roles in `named`, for which the user has set a column, are left
-    out. With `has_choices`, the usual names for the labels of multiple-choice questions are added to the role
-    ``answer``.
+    A role is what a column holds, such as ``question``. Roles for which the user has set a column (`named`) are left
+    out. With `has_choices`, the role ``answer`` also has the usual names for the labels of multiple-choice questions.
     """
     usual = {role: [*names.known] for role, names in OF_PROMPTS.items()}
     usual["answer"] += CHOICE_LABELS if has_choices else ()
@@ -200,8 +199,8 @@ class Reading:
     def system(self, data_source: str, *, is_question: bool) -> tuple[Message, ...]:
         """Return the system message for a prompt that has none, as a tuple of one turn, or () for no message.
 
-        `system_prompt` is the message if it is set; `NO_SYSTEM_PROMPT` means no message. If it is None, a plain
-        question outside the arithmetic task gets the standard instruction, and any other prompt gets no message.
+        If `system_prompt` is set, it is the message, and `NO_SYSTEM_PROMPT` means no message. If it is None, only plain
+        questions outside the arithmetic task get a message, the standard instruction.
 
         `is_question` is true for a plain question and false for a chat.
         """
@@ -502,11 +501,11 @@ def _prompt_ids(
 ) -> tuple[Sequence[str], str | None]:
     """Return each row's id, and the path of the column that holds the ids, or None if no column does.
 
-    The ids come from `path`, the column that the user has named. If `path` is None, they come from the first usual
-    column with a different id in every row (`ID_COLUMNS`, or `NUMBERED` if `reading.are_numbered`).
+    The ids are read from `path`, the column that the user has named. If it is None, they are read from the first usual
+    column with a different id in every row (`NUMBERED` if `reading.are_numbered`, else `ID_COLUMNS`).
 
-    Without such a column, ids are made. If `reading.are_numbered`, an id is the row number and a digest of the
-    question, such as ``0-5f2a91c3``. Otherwise the ids are `otherwise` or, if that is empty, digests of the questions.
+    If there is no such column, ids are made. With `reading.are_numbered`, an id is the row number and a digest of the
+    question, such as ``0-5f2a91c3``. If not, the ids are `otherwise` or, if that is empty, digests of the questions.
 
     Raises:
         UserError: an id at `path` is missing or repeated.
@@ -555,8 +554,8 @@ def _marks(
     2. A row that states no noise type, but a true answer or the sentinel as its label, gets the values that
        `implied_mark` infers. The sentinel is the text by which noise replaces a label; it gives the type
        `noise_type_of_sentinel`.
-    3. A bare row states none of these. If another row states a noise type, or if all rows are bare, both of its values
-       are None. Otherwise, a bare row with a label counts as clean.
+    3. A row that states none of these counts as clean if it has a label, no row states a noise type, and some row
+       states a true answer or the sentinel. Otherwise, its noise type and its true answer are None.
     """
     originals = read_labels(rows, "extra_info.original_ground_truth")
     noise_types = _noise_types(rows)
@@ -612,9 +611,9 @@ def implied_mark(
 ) -> Mark:
     """Infer (noise type, true answer) for a row that names no noise type.
 
-    The caller must know that the file marks its noisy rows: a row with a label but without `original` then counts as
-    clean. `original` is the true answer that the row states, or None. The sentinel is the text by which noise replaces
-    a label.
+    Use it only for files that mark their noisy rows: a row with a label but without `original` counts as clean.
+    `original` is the true answer that the row states, or None. The sentinel is the text by which noise replaces a
+    label.
 
     | label                      | noise type               | true answer |
     |----------------------------|--------------------------|-------------|

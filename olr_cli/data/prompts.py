@@ -118,7 +118,7 @@ class Prompt:
 
     @property
     def file_label(self) -> str | None:
-        """The label or, if it is missing or is the sentinel, the true answer; None if that is unknown.
+        """The label or, if it is missing or is the sentinel, the true answer, which may be None.
 
         The sentinel is the text by which noise replaces a label.
         """

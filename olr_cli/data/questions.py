@@ -142,7 +142,7 @@ def question_ids(prompts: Iterable[Sequence[Message]]) -> list[str]:
     """Return the ids (`QuestionIds`) of all prompts of a source; they do not depend on the order of the prompts.
 
     Of several prompts that ask the same question, one has the plain id, and the others end in ``-2``, ``-3`` and so on.
-    These numbers follow the sorted texts; exact copies of a prompt come last.
+    Numbers are given in the order of the sorted texts; exact copies of a prompt come last.
     """
     copies: Counter[tuple[tuple[str, str], ...]] = Counter()
     keys = []
@@ -171,8 +171,8 @@ class QuestionIndex:
     def find(self, turns: Sequence[Message]) -> Sequence[int]:
         """Return the indices of the questions that a prompt asks; the sequence is empty if there are none.
 
-        Questions with the same user turns as the prompt are found first. If there are none, only the last user turns
-        are compared, in two cases:
+        All user turns of the prompt must match those of the question. If no such question is indexed, only the last
+        user turns are compared, and only in two cases:
 
         1. A chat template has turned a whole dialogue into the prompt's one text.
         2. The prompt has several user turns, such as solved examples, and the indexed question has one.
@@ -192,9 +192,9 @@ class QuestionIndex:
     def in_same_words(
         self, turns: Sequence[Message], places: Iterable[int]
     ) -> Sequence[int]:
-        """Return those of `places` whose questions have exactly the user turns of the prompt, in every character.
+        """Return the indices of those questions whose user turns equal the prompt's in every character.
 
-        `places` are indices of questions, as `find` returns them.
+        Only the indices in `places`, as `find` returns them, are considered.
         """
         words = _user_texts(turns)
         return [place for place in places if _user_texts(self._questions[place]) == words]
@@ -202,9 +202,9 @@ class QuestionIndex:
     def find_within(self, texts: Mapping[str, str]) -> dict[str, Sequence[int]]:
         """Find the longest indexed question that each text contains; return name -> positions of that question.
 
-        `texts` is name -> text; a text that contains no indexed question is left out. The positions are those in the
-        indexed sequence. There are several if the question is indexed in several spellings. Punctuation counts: "What
-        is 3+4+5?" does not contain "What is 3+4?".
+        `texts` is name -> text; a text that contains no indexed question is left out. Positions count in the indexed
+        sequence. There are several if the question is indexed in several spellings. Punctuation counts: "What is
+        3+4+5?" does not contain "What is 3+4?".
         """
         words = {
             _plain(question_of(self._questions[same[0]])): same
@@ -272,9 +272,9 @@ def same_prompts(
 
 
 def _contained(longer: Mapping[str, str], questions: Sequence[str]) -> dict[str, str]:
-    """Return name -> the longest of `questions` that a text contains as whole words; `longer` is name -> text.
+    """Find the longest of `questions` that each text contains as whole words; return name -> question.
 
-    Texts that contain none of the questions are left out.
+    `longer` is name -> text. Texts that contain none of the questions are left out.
     """
     patterns = [question for question in questions if question]
     if not longer or not patterns:

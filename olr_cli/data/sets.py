@@ -129,8 +129,8 @@ def _split(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
 def _with_noise(prompts: PromptSet, recipe: Recipe) -> PromptSet:
     """Return the prompts with the recipe's noise.
 
-    If `noise.ratio` is set, noise is injected. Without a ratio, or without a noise section, the prompts are returned
-    unchanged. A noise section without a ratio needs prompts that are already marked with its type.
+    If `noise.ratio` is set, noise is injected. If not, the prompts are returned unchanged. A noise section without a
+    ratio needs prompts that are already marked with its type.
 
     Raises:
         UserError: noise cannot be injected or, without a ratio, such marks are missing or of another type.

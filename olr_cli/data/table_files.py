@@ -115,8 +115,8 @@ def _is_data(file: Path) -> bool:
 def _no_files(source: str, path: Path) -> UserError:
     """Return the error for a folder without data files.
 
-    If subfolders, at most two levels down, hold data files, the remedy in the error names these files. This happens for
-    a snapshot of the hub (``data/train-….parquet``), a folder with one folder per split, and a saved DatasetDict.
+    If subfolders, at most two levels down, hold data files, the error names these files. Examples are a snapshot of the
+    hub (``data/train-….parquet``), a folder with one folder per split, and a saved DatasetDict.
     """
     below = filter(_is_data, chain(path.glob("[!.]*/*"), path.glob("[!.]*/[!.]*/*")))
     folders = gathered((file.parent.relative_to(path), file.name) for file in below)

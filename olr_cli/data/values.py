@@ -90,7 +90,7 @@ def row_error(name: str, path: str, what: str, should: str) -> UserError:
 
 
 def own_digits(number: Any) -> float:
-    """Return a float of numpy as the double with the same digits: 0.1 in 32 bits is 0.1, not 0.10000000149."""
+    """Return a float of numpy as the double that prints the same: 0.1 in 32 bits gives 0.1, not 0.10000000149."""
     exact = float(number)
     # The digits of a whole number may be rounded: 123456792 in 32 bits is spelled 1.2345679e+08.
     return exact if exact.is_integer() and abs(exact) < _LARGEST else float(str(number))

@@ -231,12 +231,12 @@ class VerifiedLabels:
 
     @cached_property
     def _question_index(self) -> tuple[Sequence[int], QuestionIndex]:
-        """The positions, among all labels, of the labels that have a question, and an index of these questions."""
+        """The positions in `_labels` of the labels with a question, and an index of their questions in this order."""
         places = [index for index, label in enumerate(self._labels) if label.messages]
         return places, QuestionIndex([self._labels[index].messages for index in places])
 
     def _by_question(self, prompt: Prompt) -> int | None:
-        """Return the position, among all labels, of the label for a prompt's question; None if there is no such label.
+        """Return the position in `_labels` of the label for a prompt's question, or None if no label has this question.
 
         Raises:
             UserError: the question has several true answers.
@@ -314,8 +314,8 @@ def _labels_in(file: Path, reading: Reading) -> tuple[list[VerifiedLabel], list[
 def _labels_of_table(rows: Rows, file: Path) -> tuple[list[VerifiedLabel], list[str]]:
     """Return the labels of a table, one for each prompt_id, and a description of each row that contradicts itself.
 
-    A row contradicts itself if its verdict does not fit its true answer. Such a row gives no label. A row is
-    ignored if it has no prompt_id, or if `_truth` finds nothing in it.
+    A row contradicts itself if its verdict does not fit its true answer. Such a row gives no label. Rows without a
+    prompt_id, and rows for which `_truth` returns None, are ignored.
 
     Raises:
         UserError: a verdict is unknown, a kept label is not stated, or a prompt has several true answers.
@@ -375,8 +375,8 @@ def _truth(
     | flawed  | (None, None)    | (None, label)     |
     | unsure  | None            | None              |
 
-    The sentinel, the text by which noise replaces a label, is no true answer and becomes None. A row that then has no
-    true answer is ignored if its verdict is kept or None.
+    If the true answer would be the sentinel, the text by which noise replaces a label, it becomes None. With the
+    verdict kept or None, the row is then ignored.
     """
     match verdict:
         case "unsure":

@@ -77,10 +77,9 @@ def csv_suffix(source: str) -> str:
 
 
 def require_writable(target: Path | None, source: str) -> None:
-    """Raise UserError if `write_rows` could not write a file with the ending of `target`.
+    """Raise UserError if `write_rows` cannot write a file with the ending of `target`; None raises nothing.
 
-    It is called before long work on a file, so that the work is not lost. `source` is the data set that the rows come
-    from. If `target` is None, nothing is raised.
+    Call it before long work on a file. If the data set `source` is one CSV file, its ending is allowed too.
     """
     if target and target.suffix not in (
         ".parquet",
@@ -132,8 +131,8 @@ def write_csv_rows(
         True, or False if the file already exists with the same content (see `write_new`).
 
     Raises:
-        UserError: the target exists with other content, or a new column's name is a path into a column
-            (`messages.assistant`).
+        UserError: the target exists with other content, or the name of a new column has a dot, which leads into a
+            column (`messages.assistant`).
     """
     [file] = origins.files
     header, *rows = [row for _, row in csv_rows(file, origins.encoding)]
