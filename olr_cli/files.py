@@ -98,10 +98,10 @@ def system_problem(error: BaseException) -> str | None:
 
 @contextmanager
 def naming_the_disks_error(folder: Path) -> Iterator[None]:
-    """Run the block; if it fails because `folder` cannot be written to, raise the system's error in place of torch's.
+    """Run the block; if it fails because `folder` cannot be written to, raise the system's error, which says why.
 
-    After any RuntimeError of the block, 1 MiB is written to `folder` as a test. If this fails too, its OSError is
-    raised, which names the reason. Else the block's error is raised.
+    torch only raises a RuntimeError that does not. After any RuntimeError, 1 MiB is therefore written to `folder` as a
+    test. If the test fails, its OSError is raised; otherwise the block's own error.
     """
     try:
         yield
@@ -131,8 +131,9 @@ def is_out_of_memory(error: BaseException) -> bool:
 def error_number(error: BaseException) -> int:
     """Return the operating system's error number (errno) behind an exception, or 0 if there is none.
 
-    The number comes from the first OSError among the exception and its causes. If there is none, the exception's text
-    is searched for the system's words for an error, because safetensors, polars and Ray only quote these.
+    The number comes from the first OSError among the exception and its causes. Otherwise, the exception's text is
+    searched for a message of the system, such as ``No space left on device``, because safetensors, polars and Ray only
+    quote it.
     """
     for cause in causes(error):
         # An OSError of polars has no number; like every error of Rust, it ends in "(os error 13)".
@@ -252,8 +253,8 @@ def read_lines(
 
     Args:
         file: the file to read.
-        is_cut: whether the file may end inside a character, because its writer was stopped. Such a last line is yielded
-            as ``{``. This is invalid JSON, so readers of logs treat it like any other line that was cut off.
+        is_cut: whether the file may end inside a character, because its writer was stopped. If it does, its last line
+            is yielded as ``{``, which is invalid JSON: readers of logs treat it as a line that was cut off.
         encoding: the value of the recipe's `data.encoding`, for a file that is neither UTF-8 nor UTF-16 with a byte
             order mark. None if the file must be UTF-8 or UTF-16.
     """
@@ -444,7 +445,7 @@ def require_new(
 
     Args:
         outputs: name of a command's argument -> path of the file that the user gave for it, or None if none was given.
-        repeatable: names of those arguments whose files may exist. The command must write these files with `write_new`,
+        repeatable: names of the arguments whose files may exist. The command must write these files with `write_new`,
             which checks their content.
     """
     argument_by_path: dict[str, str] = {}
