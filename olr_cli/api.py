@@ -126,8 +126,8 @@ _ALLOWED_KEYS: dict[str, set[str]] = {
 class SupervisedStep:
     """What `OnlineLabelRefinement` decided about one step: a reward for each completion, and a label for each prompt.
 
-    If the groups of a step are passed in several calls of `supervise`, each call returns one of these for its own
-    groups.
+    If the prompts of a step are passed in several calls of `supervise`, each call returns an object for its own
+    prompts.
     """
 
     step: int
@@ -260,7 +260,7 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         noise_types: Sequence[NoiseType | None] | None = None,
         step: int | None = None,
     ) -> SupervisedStep:
-        """Decide the labels of a step and reward its completions (R3).
+        """Decide the labels of a step and reward its completions.
 
         Every argument but `step` has one item per completion. All completions of a prompt must come in the same call,
         in any order.
@@ -269,8 +269,8 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
             prompts: texts or chats; the prompt of each completion.
             completions: texts, chats or rollouts. A `Rollout` also carries the number of tokens, whether the response
                 was truncated, and the statistics that intrinsic rewards need.
-            labels: the prompt's label in the data. For a prompt marked as inactive or active noise, pass `SENTINEL`,
-                the text that stands for a wrong label. If the method needs no labels, the label may be None.
+            labels: the prompt's label in the data. For inactive or active noise, pass `SENTINEL`, the text that stands
+                for a wrong label. None is allowed if the method needs no labels.
             prompt_ids: the prompt's id; by default it is made from the prompt's question.
             true_answers: the prompt's true answer, or None if unknown. It is used to report accuracy. Active noise also
                 needs it, to draw the label from answers that differ from the true answer.
@@ -403,13 +403,13 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         data_sources: Sequence[str] | None = None,
         prompts: Sequence[str | Chat] | None = None,
     ) -> list[float]:
-        """Return 1.0 for every completion whose answer is right, else 0.0 (R6, R7).
+        """Return 1.0 for every completion whose answer is right, else 0.0.
 
         Use this to evaluate: it decides no labels and records nothing. Each argument has one item per completion.
 
         Args:
             completions: texts, chats or rollouts.
-            golds: the right answers, as they stand in the data. If an item is a list of answers, each of them is right.
+            golds: the right answer, as the data have it, or a list of several, each of which is right.
             data_sources: names of data sets. If the recipe has no `data.extractor`, they decide how answers are read.
                 Without them, the boxed answer is read.
             prompts: texts or chats. If a prompt asks for a percentage, its right answer also matches an answer with a
@@ -437,8 +437,8 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     def log(self, metrics: Mapping[str, float]) -> None:
         """Add the trainer's own metrics to those of the latest step, or to step 0 if there has been no step.
 
-        The next step, `flush`, `state_dict` or `close` writes the metrics of the latest step to metrics.jsonl. Metrics
-        that are added later are dropped without an error.
+        Call this before `flush`, `state_dict`, `close` or the next step, which write the latest step's metrics to
+        metrics.jsonl. Once they are written, further metrics of that step are dropped without an error.
         """
         # If the latest step's line is already in the file, as after `state_dict` or a resume, these metrics are
         # dropped.
@@ -477,7 +477,7 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         """Write what is pending, note in the manifest how the run ended (`status`), and release the run directory.
 
         The groups of an incomplete step are stored as a step. If `status` is ``finished`` and the recipe has verified
-        labels, log how many of them matched a prompt of the run; this is a warning if some did not.
+        labels, log how many of these labels belong to a prompt of the run, as a warning if some do not.
         """
         self.finish_step()
         self.flush()
@@ -566,8 +566,8 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         """Begin to write to `run`, whose directory is already locked, and return `run`.
 
         With `is_resumed`, the steps after `self._step` are removed first. The stored prompts and history are read,
-        because decisions depend on them. A failure before the run has begun releases the lock; after that, `close`
-        does.
+        because decisions depend on them. If this fails before the run has begun, the lock is released; afterwards, only
+        `close` releases it.
         """
         with ExitStack() as lock:
             lock.enter_context(run)

@@ -92,9 +92,9 @@ _STYLES = {
 
 
 def style_of(sentence: str) -> tuple[int, str]:
-    """Return the length of a printed sentence's first word and the word's style in rich's notation.
+    """Return how many characters to style at the start of a printed sentence, and their style in rich's notation.
 
-    Only words such as `Error` and `Warning` have a style. For any other first word, the result is ``(0, "")``.
+    Only a first word such as `Error` or `Warning` is styled. For any other sentence, the result is ``(0, "")``.
     """
     word = next((word for word in _STYLES if sentence.startswith(word)), "")
     return len(word), _STYLES.get(word, "")
@@ -112,7 +112,7 @@ class NoRows(UserError):
 def noting(missing: list[str] | None) -> Iterator[None]:
     """Catch a `NotHere` that the block raises, and append its message to the list `missing`.
 
-    A dry run thus goes on and can say at its end what this machine lacks. If `missing` is None, the error is raised.
+    So a dry run goes on, and can say at its end what this machine lacks. If `missing` is None, the error is not caught.
     """
     try:
         yield

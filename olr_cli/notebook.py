@@ -34,7 +34,8 @@ def audit(*places: PathName, verified: Sequence[PathName] = ()) -> pl.DataFrame:
     """Return a table of the prompts of stored rollouts, sorted by how doubtful their labels are (`olr audit`).
 
     Args:
-        places: the paths of one run, several runs of `olr rollouts`, the files of one log, or several evaluations.
+        places: one or more paths. They may be one run; several runs of `olr rollouts`; the files of one log; or several
+            evaluations.
         verified: files of verified labels.
 
     Returns:
@@ -67,12 +68,13 @@ def replay(history: PathName, *settings: str) -> pl.DataFrame:
 def figure(name: str, *runs: PathName) -> Figure:
     """Return a figure of runs for a notebook to show (`olr analyze --figure`).
 
-    Some figures, such as dynamics, show a single arm. They raise UserError if the runs belong to several arms.
+    Runs that differ only in their seed are one arm. Some figures, such as dynamics, show one arm; for these, raise
+    UserError if the runs belong to several arms.
 
     Args:
         name: learning, coherence, dynamics, composition, arms, or ``over-KEY``. The last shows scores over the values
             of KEY, a key of the recipe, as in ``over-noise.ratio``.
-        runs: run directories, or folders that contain runs. Runs that differ only in their seed are one arm.
+        runs: run directories, or folders that contain runs.
     """
     # Imported here: matplotlib is slow to import, and only this function needs it.
     from olr_cli.analysis import figures

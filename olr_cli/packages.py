@@ -97,7 +97,7 @@ def is_version(version: str, wanted: str) -> bool:
 
 
 def untested_versions() -> list[str]:
-    """Return a list with one note if torch or transformers has another version than the tested one; else none (R18).
+    """Return a list with one note if torch or transformers is not in its tested version, else an empty list.
 
     The note, for a run's manifest, says that only the versions in `TESTED` are known to repeat a run bit for bit.
     """

@@ -207,7 +207,7 @@ def _next(
     Args:
         checked: the findings.
         source: the data set as the user wrote it; its ending decides the format of the proposed export.
-        words: the data set or its export, and the options on how to read it, as arguments for the proposed command.
+        words: arguments of the proposed command: the data set (or its export), and options on how to read it.
         export: the file that `--export` has written; None if there is none.
     """
     from olr_cli.data.findings import UNUSABLE

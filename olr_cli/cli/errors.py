@@ -78,7 +78,7 @@ def _user_error(
     Args:
         error: what the command raised.
         command: the command. The result names it if an optional package is missing.
-        values: the command's arguments. A damaged run in a folder among them may explain the error.
+        values: the command's arguments. Folders among them are searched for damaged runs, which may explain the error.
     """
     # A missing optional package is for the user to install; any other failed import is a bug.
     if isinstance(error, ModuleNotFoundError):
@@ -100,7 +100,7 @@ def _with_options(error: UserError, command: Callable[P, R]) -> UserError:
 
     The argument ``run_dir`` becomes ``--run-dir``. The recipe key `data.columns` becomes `--columns`, but stays if the
     command has `--set`. An example such as "as in data.columns=…" becomes words that can be typed: "as in --columns …",
-    or "as in --set data.columns=…".
+    or "as in --set data.columns=…" if the command has `--set`.
     """
     # Parameters such as `set_` and `format_` end in an underscore, since Python has these names itself.
     arguments = {name.removesuffix("_") for name in inspect.signature(command).parameters}
@@ -190,8 +190,8 @@ def shown_until_stopped(
         progress: the display.
         path: the run directory.
         words: the words of the command that continues the run.
-        kept_at_once: how far a run that stops at once is stored: up to its last ``checkpoint`` or ``complete step``.
-            The printed sentence contains this text.
+        kept_at_once: what is stored after a second Ctrl-C: everything up to the last ``checkpoint`` or ``complete
+            step``. The printed sentence contains this text.
 
     Raises:
         Exit: the run was stopped (see `olr_cli.runs.interrupts.exit_status`), or the engine's own process failed.

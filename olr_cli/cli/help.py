@@ -22,8 +22,8 @@ def _without_types(parameters: list[Any]) -> list[Any]:
 class Command(TyperCommand):
     """A command of typer whose help leaves out types, and whose options may have an optional value.
 
-    An option with the metavar `[FILE.yaml]` takes the next word as its value if this word ends in .yaml or .yml.
-    Otherwise its value is `-`.
+    An option with the metavar `[FILE.yaml]` takes the next word as its value only if that word ends in .yaml or .yml.
+    Without a value, it gets `-`.
     """
 
     def get_params(self, ctx: Any) -> Any:

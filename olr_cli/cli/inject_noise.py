@@ -130,12 +130,12 @@ def _answer(
     file: File,
     notes: Sequence[str],
 ) -> Answer:
-    """Return the output of the command.
+    """Return the output of `olr inject-noise`.
 
     Args:
         noisy: the prompts, each with its type of noise.
-        refused: pairs (the prompt's label, an answer in the rollouts that seems wrong). Another grader may call the
-            answer right, so it did not become a label. None if no rollouts were given.
+        refused: pairs (the prompt's label, an answer that was not made a label). The answer seems wrong, but another
+            grader may call it right. None if no rollouts were given.
         file: the file that was written.
         notes: sentences about the data set.
     """
@@ -168,8 +168,8 @@ def _lines(
     Args:
         noisy: the prompts, each with its type of noise.
         counted: type of noise -> number of prompts.
-        refused: pairs (the prompt's label, an answer in the rollouts that seems wrong). Another grader may call the
-            answer right, so it did not become a label. None if no rollouts were given.
+        refused: pairs (the prompt's label, an answer that was not made a label). The answer seems wrong, but another
+            grader may call it right. None if no rollouts were given.
     """
     labels = f", labels in {noisy.label_column}" if noisy.label_column else ""
     yield Line("Read", f"{noisy.source}: {len(noisy)} prompts{labels}")

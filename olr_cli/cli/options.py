@@ -159,7 +159,7 @@ TRUST_REMOTE_CODE = Option(
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a copy of a command for typer, with one option per field in place of each parameter that is a named tuple.
+    """Return a copy of a command for typer; a parameter that is a named tuple becomes one option for each field.
 
     The default of a field is the typer Option that describes it. The help lists the options of a named tuple below a
     heading of their own: the text before the colon in the tuple's docstring. The heading `More` is for rarely used

@@ -156,8 +156,8 @@ class ProblemFields(Section):
     def right_option(self) -> int | None:
         """Index in `choices` of the column that holds the right option of every row; None if there is no such column.
 
-        There is one if `answer` names a column in `choices`. Otherwise, the column `answer` has the label or index of
-        each multiple-choice row's right option.
+        It is the column that `answer` names. If `answer` names a column outside `choices`, that column has the label or
+        index of each multiple-choice row's right option.
         """
         if isinstance(self.choices, tuple) and self.answer in self.choices:
             return self.choices.index(self.answer)
@@ -269,12 +269,12 @@ class Benchmark(Section):
     def notes(self) -> Sequence[str]:
         """Notes for the user on how the rows of a data file were read, as sentences without a full stop.
 
-        Empty if the benchmark is defined by a YAML file instead of made from a data file.
+        Empty for a benchmark that a YAML file defines.
         """
         return self._notes
 
     def named(self) -> Benchmark:
-        """Return a copy whose extractor may be a Python function: `require_named` accepts it.
+        """Return a copy that counts as named by the command; `require_named` accepts every extractor of it.
 
         Call this only if the command names the benchmark's YAML file, because the user then trusts the code that the
         file refers to. No setting changes.
@@ -284,10 +284,10 @@ class Benchmark(Section):
         return benchmark
 
     def require_named(self) -> None:
-        """Raise `UserError` if the extractor is a Python function and the command does not name the benchmark's file.
+        """Raise `UserError` if the extractor is a Python function, unless the benchmark counts as named by the command.
 
-        A benchmark counts as named if `named` returned it. The check is for safety: a definition that is stored in an
-        evaluation may come from a stranger, and importing its function would run the stranger's code.
+        It counts as named if `named` returned it. This is for safety: a definition that is stored in an evaluation may
+        come from a stranger, and importing its function would run the stranger's code.
         """
         if is_function(self.extractor) and not self._is_named:
             raise UserError(
@@ -455,7 +455,7 @@ def _sentence(detail: Any) -> str:
 def file_benchmarks(
     data: Path | None, names: Iterable[str] | None = None
 ) -> list[Benchmark]:
-    """Return a benchmark for each data file, named after the file (R21).
+    """Return a benchmark for each data file, named after the file.
 
     As in training, a question that is plain text gets the standard system message, which asks for a boxed answer. A
     question that is a list of chat messages stays as it is.
@@ -492,8 +492,8 @@ def _problems(file: Path) -> PromptSet:
 def held_out_set(run: Path) -> str | None:
     """Return where a run's held-out prompts are: a path, a hub id, or the name of a built-in set; None if it has none.
 
-    Held-out prompts are not trained on. They are the recipe's `data.test`. If the recipe has `data.held_out` instead,
-    they are prompts that the run set apart, in a file of the run directory.
+    Held-out prompts are not trained on. They are the recipe's `data.test`, or without it, the prompts that the run set
+    apart (`data.held_out`) in a file of the run directory.
     """
     test = read_recipe(run).data.test
     return (

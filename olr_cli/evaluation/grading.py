@@ -47,9 +47,9 @@ def grade(
 ) -> list[Generation]:
     """Read the answer in each response and grade it; return graded copies of the samples, in the same order.
 
-    Equivalent answers to a problem form a class. A sample's `answer_class` becomes the most frequent spelling in its
-    class; for multiple choice, it becomes the letter of an option. It is None if there is no answer, or if the answer
-    to a multiple-choice problem names no option.
+    Equivalent answers to a problem form a class. A sample's `answer_class` becomes the most frequent spelling in the
+    class of its answer, or for multiple choice the letter of the option. It is None without an answer, or if the answer
+    names no option of a multiple-choice problem.
 
     Args:
         benchmark: decides the grader, the extractor and the tolerance.
@@ -105,8 +105,8 @@ def _golds(sample: Generation) -> list[Gold]:
 def _by_letter(sample: Generation) -> Generation:
     """Return a copy of a multiple-choice sample, graded by the option that its answer names.
 
-    `answer_class` becomes the letter of that option. If the sample has no answer or its answer names no option,
-    `answer_class` becomes None and the sample counts as wrong.
+    `answer_class` becomes the letter of that option. If no option is named, it becomes None, and the sample counts as
+    wrong.
 
     Raises:
         UserError: a gold names no option.
@@ -399,9 +399,8 @@ def _rekey(
         tasks: the benchmarks to copy, with verified golds.
 
     Returns:
-        The copy, its scores, and the original's scores. Both lists of scores are in the order of `tasks`. The
-        original's `Score.by_problem` has the old shares under the new golds, because scores are paired by problem id
-        and gold.
+        The copy, its scores, and the original's scores. Both lists are in the order of `tasks`. Scores are paired by
+        problem id and gold, so `Score.by_problem` of the original's scores has the new golds in its keys.
     """
     store = target.store
     [digest] = {task.verified.digest for task in tasks if task.verified}

@@ -165,8 +165,8 @@ def _named_benchmarks(request: EvaluationRequest) -> list[Benchmark]:
     """Check a request for an import, and return the benchmarks that it names; empty if it names none.
 
     Raises:
-        UserError: the request has `data` but names no benchmark, a name is unknown, or no evaluation at the path
-            `request.compare` is finished.
+        UserError: the request has `data` but names no benchmark; a name is unknown; or the path `request.compare` has
+            no evaluation with scores.
     """
     if request.data is not None and request.benchmarks is None:
         raise UserError(
@@ -225,8 +225,8 @@ def _target(
 
     Args:
         first: the log's first task.
-        results: facts stored beside the responses, such as lm-eval's file of scores. The model is the ``model_name`` in
-            them; without one, its name is taken from the path of `first`.
+        results: facts stored beside the responses, such as lm-eval's file of scores. Their ``model_name`` is the model;
+            without it, the model is named after the path `first.file`.
         out: the folder; None: ``evaluations/<model>-<program>``.
         origin: facts about the log, for `Target.origin`.
     """
@@ -570,8 +570,9 @@ def _problem_indices(task: _LoggedTask, problems: QuestionIndex) -> list[int]:
 
     A problem that is not found adds no index, so the result may be shorter than the task. Two ways are tried in turn:
 
-    1. Search for an equal question. If the log has texts beside the prompt (`_Problem.texts`), the longest of them that
-       equals a question of the benchmark counts. Otherwise, the prompt's messages are compared.
+    1. Search for an equal question. If the log has texts beside the prompt (`_Problem.texts`), only these are compared
+       with the benchmark's questions, and the longest that equals one counts. Otherwise, the prompt's messages are
+       compared.
     2. Search for the longest question of the benchmark that the prompt contains.
     """
     within = problems.find_within({it.prompt.prompt_id: it.text for it in task.problems})

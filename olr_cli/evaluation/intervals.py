@@ -29,7 +29,7 @@ def bootstrap_interval(strata: Sequence[Sequence[float]], *purpose: str) -> Ends
 
     Args:
         strata: one list for each benchmark, with a value for each of its problems.
-        purpose: words that name the average. They are the seed: the same words give the same draws.
+        purpose: words that name the average. They serve as the seed: the same words give the same draws.
 
     Returns:
         The lower and upper end. None if a benchmark has fewer than two values, or if every benchmark's values are all

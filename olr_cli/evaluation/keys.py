@@ -137,9 +137,8 @@ def stored_task(store: EvaluationStore, task: TaskRecord) -> tuple[Task, str]:
         task: the benchmark's entry in evaluation.json.
 
     Returns:
-        The task and a text. If the benchmark's source still has the questions exactly as they were asked, they are
-        read from there, and the text is empty. Otherwise, they are rebuilt from the stored prompts, and the text says
-        why.
+        The task, and the reason why its questions were rebuilt from the stored prompts. The reason is empty if the
+        benchmark's source still has the questions exactly as they were asked: they are then read from there.
     """
     benchmark = task.definition
     rows = store.read(benchmark.name, ["problem_id", "gold", "choices", "prompt"])

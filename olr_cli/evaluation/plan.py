@@ -248,8 +248,8 @@ def _evaluations(
 
     Args:
         request: the settings; `protocol` and `sampling` have their final values.
-        targets_by_model: model, as given on the command line, -> its targets. A target is the model, or one checkpoint
-            of a run, with the folder for the results.
+        targets_by_model: model as given on the command line -> its targets. A target is the model, or one checkpoint of
+            a run, with the folder for the results.
         benchmarks: the benchmarks to evaluate.
     """
     evaluations: list[Evaluation] = []
@@ -277,7 +277,7 @@ def _label_notes(tasks: Sequence[Task]) -> Iterator[str]:
 
 
 def _in_own_folder(target: Target, *, is_held_out: bool) -> Target:
-    """Return the target, with a suffix to its folder's name if the model is not evaluated on its default kind of set.
+    """Return the target, with a suffix to its folder's name if the model is not evaluated on its default problems.
 
     By default, a run with a held-out set is evaluated on that set, and any other model on benchmarks. The two kinds
     need folders of their own: held-out sets are sampled as in training, and a folder has one set of sampling settings.
@@ -422,7 +422,8 @@ def _benchmarks_of(data: Path) -> tuple[list[Benchmark], str | None]:
     """Return the default benchmarks for data files, and a note for the user.
 
     These are the paper's benchmarks that the column `data_source` names. If it names none, each file is a benchmark.
-    The note is None unless the choice may surprise, for example because rows are left out.
+    The note names the chosen benchmarks. It is None if the data have the paper's nine benchmarks and no other, or no
+    value of `data_source` at all.
     """
     names, sources = benchmarks_in(data)
     if not names:

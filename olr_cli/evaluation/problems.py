@@ -54,8 +54,8 @@ def load_problems(
     Args:
         benchmark: the benchmark.
         data: a file with a column ``data_source``, or a folder of such files. Rows whose ``data_source`` is the
-            benchmark's name or an alias are read instead of the benchmark's source. Without such rows, the source is
-            read if it is on this machine. None: the source is read.
+            benchmark's name or an alias are read instead of the benchmark's source. Without such rows, a source on this
+            machine is read. None: the source is read.
         limit: return only this many problems, from the beginning; None: all.
 
     Raises:
@@ -359,7 +359,7 @@ def _renamed(benchmark: Benchmark, fields: ProblemFields, rows: Rows) -> pa.Tabl
     """Return a table of question, answer, id and options, under the column names that `read_rows` expects.
 
     Options are included only if they have to be added below the questions (`_added_option_columns`). There is no column
-    for the answer if the same column of `fields.choices` holds every row's right option.
+    for the answer if one column always holds the right option (`fields.right_option`).
 
     Raises:
         UserError: a column of `fields` is missing.

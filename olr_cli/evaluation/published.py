@@ -90,7 +90,10 @@ class PublishedRow:
 
     @property
     def sentence(self) -> str:
-        """Note under a table that compares scores with this row: which row it is, and how the paper made its scores."""
+        """Note for a table that compares scores with this row.
+
+        It names the row and says how the paper made its scores.
+        """
         return (
             f"The paper's row is {self.setting} ({', '.join(self.tables)}): 8 samples of AIME and AMC, the authors'"
             " grader, no intervals; differences are in points."

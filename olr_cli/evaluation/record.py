@@ -190,7 +190,7 @@ class EvaluationRecord(Section):
         """Setting -> words on what happened instead, for each setting that a backend did not use as asked.
 
         A setting is ``seed`` or a field of `sampling`. For example, a server may have refused to take a seed. The words
-        come from `generated_by`, where the backends left them.
+        are those in `generated_by`.
         """
         return {
             name: how

@@ -97,8 +97,8 @@ def scores_answer(
         evaluated: the evaluations with their scores.
         compare: the reference: a path, ``paper``, or None. If the path holds several evaluations, the last by folder
             name counts; for a run this is the last checkpoint.
-        before: folder of an evaluation -> the scores of the same samples before their golds were corrected. If given,
-            each evaluation is compared with its old scores instead of a reference.
+        before: folder of an evaluation -> the scores of the same samples by the golds before their correction. If not
+            empty, each evaluation is compared with these scores instead of a reference.
     """
     targets = [target for target, _ in evaluated]
     names = [target.name for target in targets]
@@ -136,8 +136,8 @@ def _beside(
 ) -> tuple[Reference | None, list[str]]:
     """Return the scores to compare with, and notes on how they were chosen; (None, []) if nothing is compared.
 
-    If the reference is one of the shown evaluations, the object in `shown` is returned itself, not an equal one,
-    because the table recognises its reference by identity.
+    If the reference is one of the shown evaluations, its object in `shown` is returned, not a copy: the table
+    recognises its reference by identity.
 
     Args:
         compare: the reference that the command names.

@@ -71,7 +71,7 @@ class NamedScores:
 
     @property
     def sentence(self) -> str:
-        """Note under a table that compares other scores with these: how the differences are computed."""
+        """Note for a table that compares other scores with these. It says how the differences are computed."""
         return f"Differences are to {self.name}, in points, paired by problem."
 
     def compared(self, reference: Reference | None) -> Cells:
@@ -112,8 +112,8 @@ def scores_table(
 
     Args:
         evaluations: at least one. If the reference is among several, it is shown only as the reference.
-        reference: the scores to compare with; None: there are none. An evaluation with old scores from before its golds
-            were corrected (`NamedScores.before`) is compared with these instead.
+        reference: the scores to compare with; None: there are none. An evaluation that has scores from before its golds
+            were corrected (`NamedScores.before`) is compared with its own old scores instead.
     """
     evaluations = [
         evaluation for evaluation in evaluations if evaluation is not reference

@@ -336,7 +336,7 @@ class StoredScores:
 
     @property
     def shares(self) -> dict[str, float]:
-        """Name -> score, for each benchmark and each of `averages`."""
+        """Name -> score, for each benchmark and for the averages ``in`` and ``out`` (`averages`)."""
         return {name: score.avg for name, score in self.benchmarks.items()} | dict(
             self.averages
         )
@@ -372,5 +372,5 @@ def stored_scores(folder: Path) -> StoredScores:
 
 
 def is_evaluation(place: Path) -> bool:
-    """Return whether a folder has an evaluation.json, and so is an evaluation."""
+    """Return whether a folder is that of an evaluation: it has a file evaluation.json."""
     return (place / "evaluation.json").is_file()

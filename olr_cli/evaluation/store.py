@@ -451,7 +451,7 @@ def _changed_settings(
 def _lowered_numbers(stored: TaskRecord, task: Task) -> list[str]:
     """Return an error text if a task has fewer samples than its stored entry, and another if it has fewer problems.
 
-    The result is empty if the verified keys (checked golds) have changed, because problems may then be rejected.
+    The result is empty if the verified keys (checked golds) have changed, because a new file may reject problems.
     """
     numbers = {
         "samples": (stored.samples, task.samples),

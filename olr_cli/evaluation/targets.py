@@ -176,7 +176,7 @@ def _require_own_folders(named: Mapping[str, Sequence[Target]]) -> None:
     """Raise `UserError` if targets of two models have the same folder for results.
 
     Args:
-        named: model, as given on the command line, -> its targets.
+        named: model as given on the command line -> its targets.
     """
     places: dict[Path, str] = {}
     for model, group in named.items():

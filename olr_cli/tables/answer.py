@@ -87,11 +87,11 @@ class Answer:
         return [part for part in self.parts if isinstance(part, Table)]
 
     def plain(self) -> dict[str, Any]:
-        """Return the JSON object to print: the keys of `result`, and ``schema``, ``notes``, ``written`` and ``next``.
+        """Return the JSON object to print: `self.result` with the keys ``schema``, ``notes``, ``written`` and ``next``.
 
         ``schema`` is the version of the output format. ``notes`` has sentences, ``written`` the paths of the files
-        written, and ``next`` commands to run next. If one of these three is empty, its key is left out. If `result`
-        itself has one of the four keys, its value in `result` is kept.
+        written, and ``next`` commands to run next. If one of these three is empty, its key is left out. If
+        `self.result` itself has one of the four keys, its own value is kept.
         """
         rest = {
             "notes": self.notes,

@@ -52,8 +52,8 @@ def print_table(table: Table, shape: str) -> None:
 def terminal(table: Table) -> RenderableType:
     """Return a table in rich's form, ready to print, with its blocks below one another.
 
-    A block is a part of the table with its own columns. The table is at most 80 characters wide if the numbers leave
-    enough room for the names of the rows.
+    A block is a part of the table with its own columns. The table is at most 80 characters wide unless the numbers
+    leave too little room for the names of the rows.
     """
     from rich.console import Group
     from rich.text import Text
@@ -130,7 +130,7 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[in
     Each column is as wide as its longest text or heading. If the table would then be wider than 80 characters, the
     first column, with the names of the rows, is narrowed:
 
-    1. If at least `_SHORTEST_NAME` characters are left for it, it gets these.
+    1. It gets what the other columns leave, if this is at least `_SHORTEST_NAME` characters.
     2. Otherwise it gets at most `_LONGEST_NAME`, and the table is wider than 80 characters.
 
     Names that are too long are wrapped later.

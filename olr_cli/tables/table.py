@@ -64,7 +64,8 @@ _TEXTS: Mapping[Kind, Callable[[Any], str]] = {
 class Cell:
     """A value in a table, with its uncertainty if known.
 
-    A terminal shows `brief`, and a page `full`. JSON gets the value and its interval (`flat`).
+    A terminal shows `brief`, and a document (Markdown, LaTeX, HTML) `full`. JSON gets the value and its interval
+    (`flat`).
     """
 
     value: float | str | None = None
@@ -126,14 +127,15 @@ class Cell:
 
     @property
     def full(self) -> str:
-        """The text for a page: the value, and if known its standard deviation and interval."""
+        """The text for a document: the value, and if known its standard deviation and interval."""
         sd = "" if self.sd is None else f"± {self.text(self.sd)}"
         return joined(self.text(self.value), sd, self.interval)
 
     def flat(self, *names: str) -> dict[str, Any]:
-        """Return a dictionary of the value, the lower end and the upper end of its interval, in this order.
+        """Return the value and the two ends of its interval as a dictionary.
 
-        `names` are the three keys. The ends are None if the cell has no interval.
+        `names` are the keys of the value, the lower end and the upper end. The ends are None if the cell has no
+        interval.
         """
         return dict(zip(names, (self.value, *(self.ends or (None, None))), strict=True))
 
@@ -175,9 +177,9 @@ class Column:
     """Whether LaTeX sets the ends of an interval as subscript and superscript."""
 
     def text(self, medium: Medium) -> str:
-        """Return the column's heading for a terminal or a page.
+        """Return the column's heading for a terminal or a document.
 
-        A page may have a longer heading (`full`), and shows it without line breaks.
+        A document may have a longer heading (`full`), and shows it without line breaks.
         """
         return (
             self.head if medium == "terminal" else self.full or self.head.replace("\n", " ")
@@ -224,10 +226,10 @@ class Block:
     """Whether its texts are Markdown already and must not be escaped."""
 
     def grid(self, medium: Medium) -> tuple[list[Column], list[tuple[Row, list[str]]]]:
-        """Return the columns of this block that a terminal or a page shows, and the block's rows as pairs (row, texts).
+        """Return the columns that a terminal or a document shows, and the block's rows as pairs (row, texts).
 
-        A row has one text for each returned column, but a title or a note has a single text. On a page, rows of kind
-        ``note`` are left out. Control characters are escaped.
+        A row has one text for each returned column, but a title or a note has a single text. In a document, rows of
+        kind ``note`` are left out. Control characters are escaped.
         """
         places = [
             place
@@ -279,8 +281,8 @@ class Table:
     """Printed if there are no blocks."""
 
     def shown(self, medium: Medium) -> list[Block]:
-        """Return those blocks of the table that a terminal or a page shows.
+        """Return those blocks of the table that a terminal or a document shows.
 
-        A block is a part of the table. `Block.only` restricts a block to a terminal or to a page.
+        A block is a part of the table. `Block.only` restricts a block to a terminal or to a document.
         """
         return [block for block in self.blocks if block.only in (None, medium)]

@@ -30,15 +30,13 @@ from olr_cli.trainers.grading import row_turns
 
 
 class PromptIndex:
-    """Finds training prompts by the rows that a trainer passes to its reward function.
-
-    A row is found in the training data by its id, or by its prompt if it has no id.
+    """Finds the training prompt of a row that a trainer passes to its reward function.
 
     Args:
         table: the training data, with the columns that `olr inject-noise` writes, or with plain columns such as
             `prompt` and `answer`. The column `prompt` holds what the trainer samples from.
-        recipe: decides whether every row needs a label. It also decides the noise type of rows whose label is the
-            sentinel, a text that no answer matches.
+        recipe: says whether the method needs a label in every row, and which noise type (inactive or active) a row has
+            if its label is the sentinel, a text that no answer matches.
         place: the table's name in errors.
 
     Raises:
@@ -61,7 +59,7 @@ class PromptIndex:
     def _require_different_prompts(self) -> None:
         """Raise UserError if two rows have the same prompt.
 
-        This is for tables without ids, in which such rows cannot be told apart.
+        Call this for tables without ids, where only the prompt tells rows apart.
         """
         of_one_wording = chain.from_iterable(
             wordings.values() for wordings in self._by_question.values()
@@ -83,11 +81,11 @@ class PromptIndex:
         return set(self._by_question)
 
     def of(self, row: Mapping[str, Any]) -> Prompt:
-        """Return the prompt of the training table that belongs to a row from the trainer.
+        """Return the training prompt that belongs to a row from the trainer.
 
-        It is searched for by the row's `prompt_id`, then by its `extra_info.index`, then by the exact messages in its
-        `prompt`, and last by its normalised question (`normal_question`). Raise UserError if no prompt is found, or
-        more than one.
+        Four things are looked up in turn, until one is found: the row's `prompt_id`, its `extra_info.index`, the exact
+        messages in its `prompt`, and its normalised question (`normal_question`). Raise UserError if none is found, or
+        if several training prompts fit.
         """
         for name in (row.get("prompt_id"), (row.get("extra_info") or {}).get("index")):
             if name is not None and str(name) in self._by_id:
@@ -185,8 +183,8 @@ def grade_held_out(
 def _require_fitting_method(recipe: Recipe) -> None:
     """Raise UserError if the recipe's method needs more than a trainer's reward function gets.
 
-    A reward function gets the responses to one prompt. Some methods also need token statistics, a second wording of the
-    prompt, a choice among the step's prompts, or another loss.
+    A reward function only gets the responses to one prompt. So a method is refused if it needs token statistics, a
+    second wording of the prompt, a choice among the step's prompts, or another loss.
     """
     section, method = recipe.method, compose(recipe.method)
     by_answers = method.score is None and not method.statistics and len(method.views) == 1

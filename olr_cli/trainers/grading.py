@@ -109,9 +109,9 @@ def compute_score(
 ) -> float:
     """Reward a right answer with 1.0 and any other with 0.0, for verl's `reward.custom_reward_function`.
 
-    verl cannot leave out a reward. So if `ground_truth` cannot be read as an answer, a response gets 1.0 if its answer
-    is exactly the same text as `ground_truth`, else 0.0. Usually all responses to such a prompt get the same reward, so
-    GRPO learns nothing from them.
+    verl needs a reward for every response. If `ground_truth` cannot be read as an answer, only a response whose answer
+    is exactly this text gets 1.0. Usually all responses to such a prompt get the same reward, so GRPO learns nothing
+    from them.
 
     `extractor` and `opened` are set in `custom_reward_function.reward_kwargs`.
 
@@ -159,15 +159,15 @@ def _verdicts(
     prompts: Sequence[Any],
     marks: Sequence[str | None],
 ) -> list[Verdict]:
-    """Return the verdict on each completion, that is, whether its answer matches one of the prompt's right answers.
+    """Return the verdict on each completion: whether its answer matches one of the prompt's right answers.
 
-    The verdicts, and some responses without a readable answer, are kept for the report at the end of the process
-    (`_report`). Raise UserError if a tag in `marks` does not open any thinking.
+    For `_report`, verdicts are counted, and a few responses without a readable answer are kept. Raise UserError if a
+    tag in `marks` does not open any thinking.
 
     Args:
         completions: texts or chats. Every other argument has one item per completion.
-        golds: the right answers of the prompt. Each may also be a whole solution. The extractor then finds the answer
-            in it, for example after ``####``.
+        golds: the right answers of the prompt. If one is a whole solution, the extractor finds the answer in it, for
+            example after ``####``.
         extractors: how the answer is read from the completion.
         prompts: texts or chats.
         marks: the tag, such as ``<think>``, with which the chat template opens the thinking at the end of the prompt.
@@ -210,8 +210,8 @@ def _verdicts(
 def _answer_of_gold(gold: str, extractor: str) -> str:
     """Return the answer in `gold`, a right answer from the data that may be a whole solution.
 
-    If the extractor has a setting, such as ``after:####``, the answer is what it finds in `gold`. If it finds nothing,
-    or has no setting, the answer is `gold` itself.
+    An extractor with a colon, such as ``after:####``, is applied to `gold`. If it finds nothing, or for any other
+    extractor, the answer is `gold` itself.
     """
     # Only extractors with a setting, such as `after:####`: GSM8K's golds are solutions that end in `#### 72`.
     return (extract(gold, extractor) if ":" in extractor else None) or gold
@@ -227,7 +227,7 @@ def row_turns(prompt: Any) -> tuple[Message, ...]:
 
 @atexit.register
 def _report() -> None:
-    """Print to standard error how many responses could not be scored and why, at the end of the process.
+    """Print to standard error, when the process ends, how many responses could not be scored and why.
 
     If more than half of all responses have no readable answer, also print which extractor would find one, if any does.
     """

@@ -54,8 +54,7 @@ class OlrReward(TrainerCallback, ExportableState):
 
     Pass the same object as `reward_funcs` and in `callbacks`. The data set needs the column `prompt` (text or messages)
     and a column of labels: `answer`, `label`, `ground_truth`, `solution`, or `reward_model.ground_truth` as in the
-    files of `olr inject-noise`. During evaluation, completions are graded by the labels of the evaluation data, and
-    nothing is recorded.
+    files of `olr inject-noise`.
 
     Args:
         run_dir: the directory for labels, rollouts and metrics; by default `olr/` in the trainer's output_dir.
@@ -192,10 +191,10 @@ class OlrReward(TrainerCallback, ExportableState):
         )
 
     def _text(self, prompt: Any, completion: Any, tokens: Sequence[int]) -> str:
-        """Return a completion as text, with the tags of thinking, such as ``<think>``, that TRL has left out (R6).
+        """Return a completion as text, with the tags of thinking, such as ``<think>``, that TRL has left out.
 
-        TRL removes tags that are special tokens; here they are restored from `tokens`, the completion's token ids. If
-        the prompt ends with a tag that the chat template has put there, the text begins with this tag.
+        TRL removes tags that are special tokens. They are restored from `tokens`, the completion's token ids. If the
+        chat template has put a tag at the end of the prompt, the text begins with this tag.
         """
         text = completion_text(completion)
         if self._tokenizer is None:
@@ -266,8 +265,7 @@ class OlrReward(TrainerCallback, ExportableState):
     def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Count one more micro-batch of training.
 
-        From this count, the method `state` finds out whether TRL has finished with the completions that it generated
-        last.
+        From the count, `state` tells whether TRL has finished training on the completions that it generated last.
         """
         self._micro_batches += 1
 
@@ -282,7 +280,7 @@ class OlrReward(TrainerCallback, ExportableState):
             )
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Write what is still pending and close the run; do nothing on ranks without a run."""
+        """Store what is still in memory, and close the run; do nothing on other ranks than the first."""
         if self._olr is not None:
             self._olr.close()
 

@@ -57,7 +57,7 @@ class OlrRewardManager(RewardManagerBase):  # type: ignore[misc]
     |---|---|
     | run_dir | the directory for labels, rollouts and metrics; by default `olr/` in `trainer.default_local_dir` |
     | recipe | a recipe file, or keys of a recipe: method, seed, data.extractor …; verl sets `train` and `model` |
-    | group_timeout | seconds without a new response to a prompt until its waiting responses fail; by default 3600 |
+    | group_timeout | the responses to a prompt fail if no other arrives for this many seconds; by default 3600 |
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class OlrRewardManager(RewardManagerBase):  # type: ignore[misc]
 class _Group:
     """The responses to one prompt that have arrived so far, and the prompt's row.
 
-    Each response is stored with its number in the group, and with the future that will hold its reward.
+    An item of `rollouts` has a response's number in the group, the response, and the future that will hold its reward.
     """
 
     row: Mapping[str, Any]
@@ -235,8 +235,8 @@ class RewardServer:
     ) -> None:
         """Decide the label of a complete group's prompt, and hand the rewards to the calls that wait for them.
 
-        If verl has resumed, the first call removes all stored steps after verl's checkpoint. The last group of a step
-        stores the step. `global_step` is verl's number of the group's step.
+        If verl has resumed, the first call begins by removing all stored steps after verl's checkpoint. The call with
+        the last group of a step also stores the step. `global_step` is verl's number of the group's step.
         """
         # The first group of a process that starts after step 1: verl has resumed from a checkpoint.
         if self._global_step == 0 and global_step > 1:
@@ -301,7 +301,7 @@ def run_path(config: Any) -> Path:
 def require_supported(config: Any) -> None:
     """Raise UserError unless verl runs its trainer v1 in the mode ``sync``.
 
-    In other modes, the responses of several steps arrive mixed.
+    In its other modes, responses of different steps arrive interleaved.
     """
     if not config.trainer.use_v1:
         raise UserError(
