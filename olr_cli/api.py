@@ -260,7 +260,7 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         noise_types: Sequence[NoiseType | None] | None = None,
         step: int | None = None,
     ) -> SupervisedStep:
-        """Decide the labels of a step and reward its completions.
+        """Decide the labels of a step and reward its completions (R3).
 
         Every argument but `step` has one item per completion. All completions of a prompt must come in the same call,
         in any order.
@@ -403,7 +403,7 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         data_sources: Sequence[str] | None = None,
         prompts: Sequence[str | Chat] | None = None,
     ) -> list[float]:
-        """Return 1.0 for every completion whose answer is right, else 0.0.
+        """Return 1.0 for every completion whose answer is right, else 0.0 (R6, R7).
 
         Use this to evaluate: it decides no labels and records nothing. Each argument has one item per completion.
 

@@ -97,7 +97,7 @@ def is_version(version: str, wanted: str) -> bool:
 
 
 def untested_versions() -> list[str]:
-    """Return a list with one note if torch or transformers is not in its tested version, else an empty list.
+    """Return a list with one note if torch or transformers is not in its tested version, else an empty list (R18).
 
     The note, for a run's manifest, says that only the versions in `TESTED` are known to repeat a run bit for bit.
     """

@@ -455,7 +455,7 @@ def _sentence(detail: Any) -> str:
 def file_benchmarks(
     data: Path | None, names: Iterable[str] | None = None
 ) -> list[Benchmark]:
-    """Return a benchmark for each data file, named after the file.
+    """Return a benchmark for each data file, named after the file (R21).
 
     As in training, a question that is plain text gets the standard system message, which asks for a boxed answer. A
     question that is a list of chat messages stays as it is.

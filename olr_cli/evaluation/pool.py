@@ -57,7 +57,7 @@ class PooledProblem:
     def generations(
         self, prompt: str, rollouts: Sequence[Rollout | None]
     ) -> Iterator[Generation]:
-        """Yield the stored samples of the problem, then the new ones, which are not graded yet.
+        """Yield the stored samples of the problem, then the new ones, which are not graded yet (R7).
 
         All of them have to be graded together, because a class of equivalent answers is named after its most frequent
         spelling, which new samples may change.

@@ -191,7 +191,7 @@ class OlrReward(TrainerCallback, ExportableState):
         )
 
     def _text(self, prompt: Any, completion: Any, tokens: Sequence[int]) -> str:
-        """Return a completion as text, with the tags of thinking, such as ``<think>``, that TRL has left out.
+        """Return a completion as text, with the tags of thinking, such as ``<think>``, that TRL has left out (R6).
 
         TRL removes tags that are special tokens. They are restored from `tokens`, the completion's token ids. If the
         chat template has put a tag at the end of the prompt, the text begins with this tag.
