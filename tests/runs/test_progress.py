@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import time
 
 import pytest
@@ -182,6 +183,15 @@ def live():
 def test_the_heads_of_the_columns_stand_above_the_live_line(live):
     shown = live._console.file.getvalue()
     assert "majority right" in shown and "epoch reward clean noisy" in shown
+
+
+def test_the_kind_of_a_sentence_above_the_live_line_is_in_colour(live, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    live._console = Console(file=io.StringIO(), width=80, force_terminal=True)
+    live.say("Warning: the run is long")
+    shown = live._console.file.getvalue()
+    assert re.search(r"\x1b\[[\d;]+mWarning\x1b\[0m: the run", shown), shown
 
 
 def test_the_live_line_has_the_time_left_from_the_first_step_on_and_80_columns(live):

@@ -88,6 +88,8 @@ def test_co_reward_rewards_each_view_by_the_majority_of_the_other(judge):
     assert (label.majority_answer, label.majority_count, label.rollouts) == ("7", 2, 3)
     assert (label.effective_label, label.effective_label_is_correct) == ("12", True)
     assert label.reward_mean == pytest.approx(1 / 3)
+    counts = label.given_label_count, label.true_answer_count
+    assert counts == tuple(["7", "7", "12"].count(it) for it in (label.given_label, "12"))
 
 
 def test_co_reward_normalises_each_view_for_itself(judge):
