@@ -108,10 +108,10 @@ def read_shown(
 
 
 def _with_one_visit(history: RolloutHistory) -> RolloutHistory:
-    """Put all rollouts of a log of several models into one visit, so that all models vote together.
+    """Put all rollouts of a log of several models into visit 1, so that all models' answers to a prompt vote together.
 
-    Without a column ``model``, the visits stay as they are. The steps of the result are a list, so they can be read
-    more than once.
+    Votes are counted per visit. A log of several models has the column ``model``; without it, the visits stay as they
+    are. The steps of the result are always a list, even if those of `history` can be read only once.
     """
     steps = list(history.steps)
     if not any("model" in rows.columns for rows in steps):

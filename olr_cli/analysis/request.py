@@ -65,9 +65,9 @@ class Request:
 
     @property
     def named_figures(self) -> Sequence[str]:
-        """The names of the figures that the user asked for.
+        """The names of the figures that the user asked for: those in `figure`, and ``over-KEY`` for each KEY in `over`.
 
-        They include ``over-KEY`` for each key in `over`.
+        KEY is a key of the recipe, and ``over-KEY`` shows the scores over the values of this key.
         """
         return [*self.figure, *(f"{figures.OVER}{key}" for key in self.over)]
 
@@ -96,9 +96,10 @@ class Request:
         return bool(self.table or names_an_arm or self.shape in STANDING_ALONE)
 
     def tables(self, arms: Sequence[Arm]) -> list[str]:
-        """Return a list with the name of the table to print, or an empty list.
+        """Return a list with the name of the one table to print; an empty list if none is printed.
 
-        If the user asked for no table, ``arms`` is printed, provided that there are several arms and none is another
+        It is the table that the user named, or else the table called ``arms``. If the user neither named a table nor
+        asked for one in another way (`must_compare`), it is printed only if there are several arms and none is another
         trainer's log.
         """
         is_wanted = self.must_compare or (
@@ -235,9 +236,11 @@ def _drawn(
 ) -> tuple[list[str], dict[str, list[Chart]]]:
     """Draw the figures of the request, and choose those to save.
 
-    The figures to save are `request.wanted_figures`. If the user named none, and the arms lack the data for the default
-    one, all figures that the arms have the data for are saved instead. For a report, all figures that the arms have the
-    data for are drawn, but only those above are saved.
+    A report shows all figures that the arms have the data for, so for a report all of these are drawn. Of the drawn
+    figures, only the following are saved:
+
+    - the figures named in `request.wanted_figures`: those that the user named or, if none, the default figure, if any;
+    - instead of a default figure for which the arms lack the data, every figure that they have the data for.
 
     Returns:
         The names of the figures to save.

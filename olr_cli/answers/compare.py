@@ -259,7 +259,9 @@ def _drop_option_letters(gold: Form, answer: Form) -> tuple[Form, Form]:
 def _name_different_values(one: Form, other: Form) -> bool:
     """Return whether the names in two assignments denote different values, as `f(2)` and `f(3)` or `AB` and `CD` do.
 
-    Names such as `x` and `f(x)` may stand for any value, so for them the result is False.
+    Only names with a fixed index can: a subscript, an argument other than a variable, or the points of a segment or
+    angle. `x` and `f(x)` have none and may stand for any value, so for them the result is False. Fixed indices must
+    differ in more than the order of their points, or the names must call different functions, as `E(X)` and `D(X)` do.
     """
     labels = (
         form.label.replace("\\triangle", "").replace("\\mid", "|") for form in (one, other)

@@ -13,7 +13,10 @@ from typing import NamedTuple
 
 
 class Gold(NamedTuple):
-    """A label or true answer to compare answers with, and whether its question asks for a percentage (R7)."""
+    """A label or true answer to compare answers with.
+
+    If its question asks for a percentage, the percent sign is optional: for the gold 30, both `30` and `30%` are right.
+    """
 
     text: str
     in_percent: bool = False

@@ -202,8 +202,9 @@ class Judge(AbstractContextManager["Judge"]):
     def _decide_here(self, task: Task) -> bool:
         """Try to decide a task without a worker, and return whether its result is now in memory.
 
-        A task is a tuple of a kind, such as "matches", and the texts to decide on. If the task or one of its texts was
-        given up before, the task counts as undecided and needs no worker.
+        A task is a tuple of a kind, such as "matches", and the texts to decide on. If a worker gave up the task or one
+        of its texts before, the task counts as undecided. This is a result too, so True is returned. False means that a
+        worker must decide the task.
         """
         memo = _memo_key(task)
         if memo not in self._memo:

@@ -77,15 +77,17 @@ def decide(
     |-----------|--------|-----------|------------------------------------------------|
     | key       | answer |           | the key of the answer's class                  |
     | matches   | gold   | answer    | whether the answer is right; None if undecided |
-    | may match | gold   | answer    | whether some grader may call it right          |
+    | may match | gold   | answer    | whether a lenient grader may call it right     |
     | reason    | gold   | answer    | why there is no verdict (see `reason`)         |
 
-    Only "matches" uses `tolerance` and `in_percent`. An empty `tolerance` means that there is none. For a question that
-    asks for a percentage, `in_percent` is any text that is not empty.
+    A lenient grader tolerates a relative difference of 1 %, asks math-verify alone, or swaps gold and answer. Only
+    "matches" uses `tolerance` and `in_percent`. `tolerance` is a relative tolerance such as "0.01"; empty for none. If
+    `in_percent` is not empty, the question asks for a percentage, and the answer may have a percent sign that the gold
+    lacks.
 
-    Three functions do what needs computer algebra: `leaf` reads expressions, `proof` compares texts as `tidy` rewrites
-    them, and `math_verify_proof` compares the texts as given. Workers pass all three. The defaults read and prove
-    nothing.
+    Three functions do what needs computer algebra. `leaf` reads expressions. `proof` asks math-verify about texts that
+    `tidy` has rewritten, and `math_verify_proof` asks it about the texts as given. Workers pass all three. The defaults
+    read and prove nothing.
 
     Raises:
         NeedsAlgebra: the texts cannot be decided without computer algebra, and `leaf` is `no_algebra`.

@@ -444,12 +444,13 @@ def _read_choice(text: str, leaf: Leaf) -> Form | None:
 
 
 def _read_relation(text: str, leaf: Leaf) -> Form | None:
-    """Read an assignment, an equation, an inequality or a membership, or return None for any other text.
+    r"""Read an assignment, an equation, an inequality or a membership, or return None for any other text.
 
-    The function `leaf` reads inequalities, and the expressions in any other relation.
+    The function `leaf` reads an inequality as a whole. Of the other relations, it reads only the expressions in them. A
+    membership counts only if its left side is a name, as in `x \in A`; otherwise the result is None.
 
     Raises:
-        Contradiction: two sides are different numbers or options.
+        Contradiction: two sides are different numbers, as in `2 = 3`, or letters of answer options, as in `A = B`.
     """
     # Algebra reads inequalities as a whole, because `1 < x \le 2` has three sides.
     if (_split(text, "order") or [text]) != [text]:
@@ -473,10 +474,11 @@ def _read_relation(text: str, leaf: Leaf) -> Form | None:
 
 
 def _read_equation(text: str, sides: Sequence[str], leaf: Leaf) -> Form:
-    """Return the meaning of an equation as a `Form`.
+    """Return the meaning of an equation as a `Form`. An assignment to a name, such as `x = 5`, is not read here.
 
-    The form has two parts: the last side, and the equation as text. It has no parts if all sides are words, or if the
-    left side has one unknown, as in `2x = 5`: the last side is then not the value of the unknown.
+    The form has two parts: the last side, which may be taken for the answer, and the equation as text. It has no parts,
+    and can only match as a whole, if all sides are words, or if the left side is an expression with one unknown, as in
+    `2x = 5`. The last side is then not the value of the unknown.
 
     Args:
         text: the whole equation.
@@ -675,13 +677,13 @@ def _read_brackets(text: str, leaf: Leaf) -> Form | None:
 
 
 def _read_set(inner: str, leaf: Leaf, *, may_nest: bool) -> Form:
-    r"""Return the meaning of a set as a `Form`.
+    r"""Return the meaning of a set as a `Form`; a set of one element has the meaning of this element.
 
     Args:
         inner: the elements, without the brackets of the set.
         leaf: function that reads the expressions in the elements.
-        may_nest: whether an element may be a set. True for the brackets `{}`, which may just group. False for `\{\}`,
-            because a set of sets cannot be read.
+        may_nest: whether an element may be a set. True for the brackets `{}`, which may just group: `{\{1, 2\}}` is
+            read as the set of 1 and 2. False for `\{\}`, because a set of sets cannot be read.
 
     Raises:
         Unreadable: an element is a set although `may_nest` is False, or an element cannot be read.

@@ -75,13 +75,15 @@ def check_size(node: Any, indices: Mapping[Any, float] = MappingProxyType({})) -
 
 
 def _of_atom(node: Any, indices: Mapping[Any, float]) -> _Size:
-    """Return bounds for the bits of a number, a symbol or a constant, and its rough value.
+    """Return the `_Size` of a number, a symbol or a constant.
+
+    The size has upper bounds for the bits of the numerator and denominator of the exact value, and a rough value.
 
     `indices` maps the index variable of each sum or product around the atom to its largest value. An atom that is such
     a variable counts as that value.
 
     Raises:
-        TooLarge: a decimal may have more than 100,000 digits.
+        TooLarge: the atom is a decimal that could need more than 100,000 digits as an exact fraction.
     """
     if node in indices:
         return _Size(math.log2(indices[node] + 1), 0, indices[node])
@@ -105,14 +107,16 @@ def _of_rational(number: sympy.Rational) -> _Size:
 
 
 def _of_operation(node: Any, parts: list[_Size]) -> _Size:
-    """Return bounds for the bits of the value of a sum, product, power or function, and its rough value.
+    """Return the `_Size` of a sum, product, power or function.
+
+    The size has upper bounds for the bits of the numerator and denominator of the exact value, and a rough value.
 
     Args:
         node: the operation.
         parts: the sizes of its arguments.
 
     Raises:
-        TooLarge: the result, or the argument of a function, may be too large to compute.
+        TooLarge: a function's argument, or the number under a root, has too many bits to be computed.
     """
     tops, bottoms, values = zip(*parts, strict=True)
     match node:

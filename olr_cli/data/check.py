@@ -543,9 +543,11 @@ def _spreadsheet_finding(
     spreadsheet, such as the label ``#REF!``.
 
     Args:
-        questions: row number -> question.
-        prompts: (row number, prompt) pairs, whose labels are searched for ``#REF!`` and the like.
-        labels: (row number, label) pairs to test.
+        questions: row number -> question. A date is no trace if the question asks for one. The finding quotes the
+            question.
+        prompts: (row number, prompt) pairs of all rows. Their labels are searched for ``#REF!`` and the like, which
+            `labels` lacks.
+        labels: (row number, label) pairs of the rows whose label is an answer; these labels are tested.
     """
     changed = {row for row, label in labels if is_changed(questions[row], label)}
     errors = (

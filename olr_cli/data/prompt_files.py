@@ -231,8 +231,8 @@ def read_rows(
             `REPHRASED_COLUMN` may ask the question of a row in other words.
         data_source: data source of rows that don't name theirs.
         split: split in the ``extra_info`` of rows without one.
-        noise_type_of_sentinel: noise type of rows that don't name theirs and whose label is the sentinel, the text by
-            which noise replaces a label.
+        noise_type_of_sentinel: noise type of a row that has the sentinel as its label and names no noise type. The
+            sentinel is the text `SENTINEL`, which noise writes in place of a label.
         reading: the user's settings, such as the columns and the system message.
         prompt_ids: ids of the rows if the file has none; by default, digests of their questions.
 

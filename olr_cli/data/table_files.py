@@ -177,7 +177,10 @@ def _patterns(folder: str, names: Sequence[str]) -> list[str]:
 
 
 def _pattern(names: Sequence[str], split: str) -> str:
-    """Return a pattern that matches the files of a split: ``train-*.parquet``, ``test.jsonl``."""
+    """Return a glob pattern for the files of one split, with a star for the number of a shard: ``train-*.parquet``.
+
+    `names` are the files' names. If they differ in more than this number, the pattern is ``*SPLIT*``, as ``*train*``.
+    """
     # Replace the numbers of shards by a star: `train-00000-of-00002` and `part3.json`.
     numbered = {re.sub(r"\d+-of-\d+[-\w]*|\d+(?=\.)", "*", name) for name in names}
     return numbered.pop() if len(numbered) == 1 else f"*{split}*"

@@ -231,7 +231,10 @@ class VerifiedLabels:
 
     @cached_property
     def _question_index(self) -> tuple[Sequence[int], QuestionIndex]:
-        """The positions in `_labels` of the labels with a question, and an index of their questions in this order."""
+        """Positions in `_labels`, and an index of questions. Labels without a question are left out.
+
+        Question i of the index belongs to the label whose position in `_labels` is item i of the positions.
+        """
         places = [index for index, label in enumerate(self._labels) if label.messages]
         return places, QuestionIndex([self._labels[index].messages for index in places])
 

@@ -269,9 +269,11 @@ def grade_again(
 ) -> Answer:
     """Grade the stored evaluations at a path again, and return the output of `olr regrade`.
 
+    The new grades replace the stored ones or, with verified keys (checked golds), go into a copy of each evaluation.
+
     Args:
         request: the command's options. They name the benchmarks, extractor and tolerance to grade with, or a file of
-            verified keys (golds that people have checked). `compare` names scores to show beside the new ones.
+            verified keys. `compare` names scores to show beside the new ones: a path, or ``paper``.
         place: an evaluation, a run, or a folder of evaluations.
         say: is called with sentences on changed grades, and on evaluations that are left out.
         report: is called with sentences on the judge's progress; None: progress is not reported.

@@ -568,11 +568,12 @@ def _asked_benchmark(
 def _problem_indices(task: _LoggedTask, problems: QuestionIndex) -> list[int]:
     """Find each problem of a logged task in a benchmark; return the found problems' indices there, in the log's order.
 
-    A problem that is not found adds no index, so the result may be shorter than the task. Two ways are tried in turn:
+    A problem that is not found adds no index, so the result may be shorter than the task. For each problem, the second
+    way is tried only if the first finds nothing:
 
-    1. Search for an equal question. If the log has texts beside the prompt (`_Problem.texts`), only these are compared
-       with the benchmark's questions, and the longest that equals one counts. Otherwise, the prompt's messages are
-       compared.
+    1. Search for a question of the benchmark that equals one of the problem's texts (`_Problem.texts`). If several
+       texts equal a question, the longest text decides. For a problem without texts, the prompt's messages are compared
+       instead.
     2. Search for the longest question of the benchmark that the prompt contains.
     """
     within = problems.find_within({it.prompt.prompt_id: it.text for it in task.problems})

@@ -61,7 +61,10 @@ def paper_row(targets: Sequence[Target]) -> PublishedRow:
 
 
 def _setting(target: Target) -> Setting:
-    """Return a model's settings in the terms of the paper's tables; a checkpoint has the settings of its run."""
+    """Return what identifies a model's row in the paper's tables: its name, training method, label noise and the like.
+
+    A checkpoint has the settings of its run. Any other model counts as untrained, with the method ``base``.
+    """
     if "run" not in target.origin:
         return Setting(model_name(target.model))
     # If the run was moved after its evaluation, its stored path is wrong, but it still holds this folder.

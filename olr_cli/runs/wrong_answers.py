@@ -150,10 +150,11 @@ def proved_wrong(
 
 
 def _proved_pairs(pairs: Sequence[Pair], judge: Judge) -> dict[Pair, bool]:
-    """Choose the pairs of label and answer that are proved to differ.
+    """Choose the pairs of label and answer that the judge proves to differ.
 
     Returns:
-        Chosen pair -> whether another grader may still call the answer right.
+        Chosen pair -> whether a more lenient grader may call the answer right all the same (`Judge.may_match`). The
+        caller does not use such an answer as a wrong label.
     """
     verdicts = zip(pairs, judge.matches(pairs), strict=True)
     wrong = [pair for pair, verdict in verdicts if verdict is False]

@@ -450,7 +450,10 @@ class _Running:
         self._group = self._begins.cumsum() - 1
 
     def sum(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return for each row the sum of `values` over this row and the earlier rows of its group."""
+        """Return for each row the sum of `values` over this row and the rows of its group that come before it.
+
+        `values` and the result have one item per row, in the same order as the `groups` of the constructor.
+        """
         ordered = values[self._order]
         sums = ordered.cumsum()
         before = (sums - ordered)[self._begins]
@@ -482,8 +485,9 @@ def _with_history(
 
     Args:
         visits: one row per visit, with its majority.
-        rows: rows in the form of `_PAST`: first the sums over the visits of earlier blocks, then one row for each row
-            of `visits`, in the same order.
+        rows: rows with the columns of `_PAST`. The first rows are sums over the visits of earlier calls of
+            `ColumnSupervisor.decide`; they are not in the result. Then follows one row for each row of `visits`, in the
+            same order.
         texts: one row per distinct answer, with its number and that of its class (`ColumnSupervisor._texts`).
         recipe: has the slope threshold, for is_steep.
 
@@ -601,11 +605,12 @@ def _slope_ratios(rows: pl.DataFrame, of_prompt: _Running) -> list[tuple[int, in
     """Return for each row the slope of the majority's pass rate over its prompt's visits up to this row.
 
     Each slope is a pair (numerator, denominator). It is the exact least-squares slope, or (0, 1) with fewer than two
-    visits.
+    visits. The result covers all rows; the caller needs only the slopes of the current visits.
 
     Args:
-        rows: rows in the form of `_PAST`: first the sums over the visits of earlier blocks, then one row per visit of
-            the current block, oldest first. The extra column ``number`` counts the prompt's visits up to the row.
+        rows: rows with the columns of `_PAST`. The first rows are sums over the visits of earlier calls of
+            `ColumnSupervisor.decide`. Then follows one row per visit of the current call, oldest first. The extra
+            column ``number`` counts the prompt's visits up to the row.
         of_prompt: computes running sums over the rows of each prompt.
     """
     scale = math.lcm(*rows["rollouts"].unique())

@@ -44,12 +44,14 @@ class Score:
         return (self.field, "tokens") if self.is_summed else (self.field,)
 
     def rewards(self, step: Step, start: int, end: int) -> list[float]:
-        """Return the rewards of a step's rollouts from index `start` up to, but not including, `end`.
+        """Return the intrinsic rewards of a step's rollouts from index `start` up to, but not including, `end`.
 
-        These must be the rollouts of one prompt in one wording.
+        They say how sure the policy was of each response: `sign` times the mean (or sum) of the statistic `field` over
+        its tokens. Rewards of equal responses that differ only by rounding are made equal, so the rollouts must be
+        those of one prompt in one wording.
 
         Raises:
-            ValueError: a rollout lacks a statistic.
+            ValueError: a rollout lacks the statistic or, if `is_summed`, its number of tokens.
         """
         scores = self._shared_values(step, start, end)
         if self.is_summed:

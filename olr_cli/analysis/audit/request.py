@@ -346,9 +346,10 @@ def _of_labels(
 
 
 def _card(request: Request, result: Audit, data: PromptSet, answer: Answer) -> list[File]:
-    """Write the card of the exported data set, and return a list with its file; an empty list without a card.
+    """Write the card, a file that says what the audit did to the rows of the exported data set.
 
-    The card is a file that says what the audit did to the rows.
+    Return a list with this file. If there is no export, or if its rows are for people to check, there is no card, and
+    the list is empty. `answer` is the audit's output, whose summary and notes the card repeats.
     """
     if request.card is None:
         return []

@@ -79,9 +79,11 @@ class _Doubt:
 
     @classmethod
     def by_votes(cls, counted: Tally, model: AnnotatorModel) -> _Doubt:
-        """Return the doubt that follows from the votes alone, for an audit without verified labels.
+        """Return which labels are doubtful by the votes alone, for an audit without verified labels.
 
-        All chances are NaN, and no label is replaced.
+        A label is doubted if the annotator model, fitted to the votes, finds it more likely wrong than right. The votes
+        are evidence about it if there are several models, or several visits of the prompt. The chances that labels are
+        wrong and proposals right need verified labels, so they are NaN. No label is replaced.
         """
         unknown = np.full(len(counted), np.nan)
         # If one model gives the same answer several times at one visit, it may have made one error several times.

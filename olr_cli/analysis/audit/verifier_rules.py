@@ -89,11 +89,12 @@ def rounded(rate: Any) -> Decimal:
 def _errors_repeat(cases: pl.DataFrame) -> bool:
     """Return whether an answer that is misjudged once is misjudged in every rollout.
 
-    Otherwise each rollout is misjudged independently. To tell these two cases apart, this counts the pairs of rollouts
-    with the same answer in which both are misjudged, and compares the count with what each case predicts. The nearer
-    prediction decides.
+    The alternative is that each rollout is misjudged independently. To decide between these two hypotheses, this counts
+    the pairs of rollouts with the same answer in which both are misjudged. The hypothesis whose predicted count is
+    nearer wins.
 
-    In `cases`, a row is an answer to a prompt; its column ``bad`` says how many of its ``of`` rollouts are misjudged.
+    In `cases`, a row is an answer to a prompt. The column ``of`` is the number of rollouts with this answer, and
+    ``bad`` is the number of these that are misjudged.
     """
     # Independent errors hit both rollouts of a pair with the square of their rate, which differs between right and
     # wrong answers.

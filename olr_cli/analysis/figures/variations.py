@@ -404,8 +404,8 @@ def _selected(run: Run) -> dict[str, float | None]:
     Only visits after the warm-up count. A share without a value is None.
 
     Returns:
-        ``selection_accuracy``, the share of replacing answers that are right, and ``coverage``, the share of visits at
-            which a label is replaced.
+        ``selection_accuracy``, the share of right answers among the majority answers that replaced a label, and
+        ``coverage``, the share of visits at which the label is replaced. Visits with a verified label do not count.
     """
     method = run.recipe.method
     if not isinstance(method, OlrMethod):

@@ -349,8 +349,10 @@ class OpenAIBackend(Backend):
     ) -> Rollout | str:
         """Request one sample, in up to `ATTEMPTS` attempts; return the rollout, or the reason why the sample is lost.
 
+        It is lost if the last attempt fails, too: no connection, a timeout, an unusable reply or a `_TRANSIENT` status.
+
         Raises:
-            UserError: the reply's status refuses the request, or the last attempt ends in `_Permanent`.
+            UserError: at once for any other status but 200; after the last attempt, if it ends in `_Permanent`.
         """
         body: dict[str, Any] = {
             "model": self.model,

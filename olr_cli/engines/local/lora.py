@@ -149,7 +149,10 @@ class LoraPolicy(Policy):
         Policy.save(merged, folder)
 
     def _require_equal(self, merged: Any) -> None:
-        """Raise UserError if `merged` gives a short text other log-probabilities than this policy, rounding aside."""
+        """Raise UserError if the merged model and this policy's model disagree about log-probabilities, rounding aside.
+
+        `merged` is the model with its adapter merged into the weights. Both read one short text (`ordinary_tokens`).
+        """
         tokens_1T = torch.tensor([ordinary_tokens(self)], device=self.device)
         with torch.inference_mode():
             scores = [

@@ -320,7 +320,10 @@ class PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):  # type: ig
     _get_free_port = staticmethod(free_port)
 
     def init_model_from_pretrained(self, *args: Any, **kwargs: Any) -> None:
-        """Load the model as OpenRLHF does, and make `PolicyUpdate` its trainer."""
+        """Load the policy as OpenRLHF does, but make `PolicyUpdate` the trainer that updates it.
+
+        `PolicyUpdate` is OpenRLHF's trainer with label smoothing and a few other changes. The arguments are OpenRLHF's.
+        """
         # OpenRLHF makes its trainer from this name in its own module.
         ppo_actor.ActorPPOTrainer = partial(PolicyUpdate, smoothing=self.smoothing)
         super().init_model_from_pretrained(*args, **kwargs)
