@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class Gold(NamedTuple):
-    """A label or true answer to compare answers with.
+    """A label or true answer to compare answers with (R7).
 
     If its question asks for a percentage, the percent sign is optional: for the gold 30, both `30` and `30%` are right.
     """
