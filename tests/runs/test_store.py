@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from cases import each, refusal
 from decisions import LABEL, ROLLOUT, columns
+from histories import write_history
 from hypothesis import given, strategies as st
 
 from olr_cli.errors import UserError
@@ -273,3 +274,11 @@ def test_an_error_of_a_decoder_is_explained_by_the_shard_that_causes_it(tmp_path
         assert shards.explain_damage(met, [tmp_path]) is None
     shard.write_bytes(b"cut off")  # which has a sentence of its own
     assert shards.explain_damage(error, [tmp_path]) is None
+
+
+def test_a_shard_whose_schema_cannot_be_read_is_named(tmp_path):
+    run = write_history(tmp_path / "run", prompts=2, epochs=1)
+    shard = next((run / "labels").glob("*.parquet"))
+    schema = pq.read_metadata(shard).metadata[b"ARROW:schema"]
+    shard.write_bytes(shard.read_bytes().replace(schema, b"!" * len(schema)))
+    assert f"{shard} has no column" in refusal(scan_labels, run)
