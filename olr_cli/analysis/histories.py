@@ -195,24 +195,41 @@ def read_history(
     with at("set"):
         changes = override({}, overrides)
     places = [source] if isinstance(source, Path) else list(source)
-    # A run that is named twice, or once through a link, is one run.
-    unique = {place.resolve(): place for place in places if place.is_dir()}.values()
-    runs = [place for place in unique if has_run(place) or not is_log(place)]
+    runs = _run_folders(places)
     if not runs:
         return _log_history(places, columns, changes, keeps_responses, report)
     if not has_run(runs[0]):
         raise _without_rollouts(runs[0])
-    if columns and all(map(has_run, places)):
-        raise UserError("only logs have columns to name", "leave it out", "columns")
-    if are_models and len(runs) > 1 and all(map(has_run, places)):
+    others = [place for place in places if not has_run(place)]
+    if are_models and len(runs) > 1 and not (others or columns):
         return _history_of_runs(runs, changes, report, keeps_responses=keeps_responses)
-    if len(places) > 1:
-        remark = next((f", and {it} is none" for it in places if not has_run(it)), "")
-        raise UserError(
-            f"{runs[0]} is a run directory{remark}",
-            "name it alone, or in an audit with other runs",
-        )
+    if len(places) > 1 or columns:
+        raise _not_alone(runs[0], others, columns)
     return _run_history(runs[0], changes, report)
+
+
+def _run_folders(places: Iterable[Path]) -> list[Path]:
+    """Return the folders among the places that hold a run, or at least no log of another trainer.
+
+    A run that is named twice, or once through a link, is returned once.
+    """
+    folders = {place.resolve(): place for place in places if place.is_dir()}.values()
+    return [folder for folder in folders if has_run(folder) or not is_log(folder)]
+
+
+def _not_alone(
+    run: Path, others: Sequence[Path], columns: Mapping[str, str] | None
+) -> UserError:
+    """Return the error for a run that is named with columns of logs, or with other places.
+
+    `others` are the places that are no runs. The message names the first of them, if any.
+    """
+    if columns and not others:
+        return UserError("only logs have columns to name", "leave it out", "columns")
+    remark = f", and {others[0]} is none" if others else ""
+    return UserError(
+        f"{run} is a run directory{remark}", "name it alone, or in an audit with other runs"
+    )
 
 
 def _without_rollouts(folder: Path) -> UserError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import starmap
+from itertools import chain, starmap
 from pathlib import Path
 from string import ascii_uppercase
 
@@ -58,7 +58,7 @@ def evaluations_among(
         raise UserError("only logs have columns to name", "leave it out", "columns")
     if benchmark is not None and not at_places:
         raise UserError("only evaluations have benchmarks", "leave it out", "benchmark")
-    folders = [folder for of_place in at_places.values() for folder in of_place]
+    folders = chain.from_iterable(at_places.values())
     return [*map(EvaluationStore, {it.resolve(): it for it in folders}.values())]
 
 
