@@ -7,7 +7,7 @@ from olr_cli.engines.run import Diverged
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.checkpoints import checkpoint_steps
-from olr_cli.runs.directory import read_manifest, write_manifest
+from olr_cli.runs.directory import read_manifest, read_recipe, write_manifest
 from olr_cli.runs.interrupts import Interrupted
 from olr_cli.runs.locks import is_held
 from olr_cli.runs.metrics import read_metrics
@@ -56,6 +56,13 @@ def test_a_run_goes_on_only_with_the_text_of_the_label_rule_that_it_began_with(t
     sentence = refusal(RunWriter.resume, tmp_path / "run", recipe)
     assert f"was begun with another text of {file}:rule" in sentence
     assert "restore it, or start a new run" in sentence
+
+
+def test_a_recipe_that_an_attempt_completes_is_the_runs_from_then_on(tmp_path):
+    with begun(tmp_path / "run") as writer:
+        writer.close("finished", recipe=Recipe(seed=3), steps=1)
+    assert read_recipe(tmp_path / "run").seed == 3
+    RunWriter.resume(tmp_path / "run", Recipe(seed=3)).close("finished")
 
 
 def test_an_attempt_names_what_the_file_system_refused_and_else_nothing(
