@@ -15,7 +15,7 @@ from polars.testing import assert_frame_equal
 
 from olr_cli.runs.shards import shard_path
 from olr_cli.runs.store import scan_labels, scan_rollouts
-from olr_cli.runs.stored import arm_name, read_run
+from olr_cli.runs.stored import arm_name, read_run, runs_below
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 STORED = FIXTURES / "run-0.1.0"
@@ -147,3 +147,10 @@ def test_what_is_named_like_a_shard_and_is_no_file_is_no_shard(run):
     os.mkfifo(shard_path(run / "labels", 9))
     shard_path(run / "rollouts", 9).mkdir()
     assert olr("replay", run).exit_code == 0
+
+
+def test_a_run_that_a_link_leads_to_again_is_found_once(tmp_path):
+    run = write_history(tmp_path / "runs" / "a", prompts=2, epochs=1)
+    (tmp_path / "runs" / "again").symlink_to(run)
+    (tmp_path / "runs" / "up").symlink_to(tmp_path)
+    assert len(list(runs_below(tmp_path))) == 1

@@ -32,6 +32,8 @@ def test_rates_are_over_their_own_part_of_the_step_and_leave_evaluation_out():
         "memory/gpu_peak": 62.5,
     }
     assert throughput(WORK, TIMES, None)["memory/gpu_peak"] is None
+    without = {name: time for name, time in TIMES.items() if name != "time/evaluation"}
+    assert throughput(WORK, without, None)["speed/samples"] == 3 / 13
 
 
 def test_an_unknown_metric_is_null_in_the_file_and_absent_where_it_is_read(tmp_path):
