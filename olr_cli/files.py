@@ -135,11 +135,13 @@ def error_number(error: BaseException) -> int:
     quote it.
     """
     for cause in causes(error):
+        if not isinstance(cause, OSError):
+            continue
+        if cause.errno:
+            return cause.errno
         # An OSError of polars has no number; like every error of Rust, it ends in "(os error 13)".
-        quoted = re.search(r"\(os error (\d+)\)", str(cause))
-        number = getattr(cause, "errno", None) or (int(quoted[1]) if quoted else 0)
-        if isinstance(cause, OSError) and number:
-            return number
+        if quoted := re.search(r"\(os error (\d+)\)", str(cause)):
+            return int(quoted[1])
     return next(
         (number for number in _SYSTEM_ERRORS if os.strerror(number) in str(error)), 0
     )
@@ -357,7 +359,7 @@ def write_whole(
                 # The new name is an entry of the folder, which the disk stores separately from the file.
                 sync(target.parent)
         except FileNotFoundError:  # as in /proc
-            raise UserError(f"{target} cannot be made", "choose another folder") from None
+            raise not_made(target) from None
         finally:
             temporary.unlink(missing_ok=True)
 
@@ -376,7 +378,12 @@ def make_folder(folder: Path) -> None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except FileNotFoundError:  # as below /proc
-            raise UserError(f"{folder} cannot be made", "choose another folder") from None
+            raise not_made(folder) from None
+
+
+def not_made(place: Path) -> UserError:
+    """Return the error for a file or folder that cannot be made where the user wants it, as in /proc."""
+    return UserError(f"{place} cannot be made", "choose another folder")
 
 
 def write_new(

@@ -225,11 +225,16 @@ def _not_alone(
     `others` are the places that are no runs. The message names the first of them, if any.
     """
     if columns and not others:
-        return UserError("only logs have columns to name", "leave it out", "columns")
+        return columns_of_no_log()
     remark = f", and {others[0]} is none" if others else ""
     return UserError(
         f"{run} is a run directory{remark}", "name it alone, or in an audit with other runs"
     )
+
+
+def columns_of_no_log() -> UserError:
+    """Return the error for columns that are named beside runs or evaluations, which have none to name."""
+    return UserError("only logs have columns to name", "leave it out", "columns")
 
 
 def _without_rollouts(folder: Path) -> UserError:

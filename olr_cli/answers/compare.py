@@ -41,12 +41,14 @@ def may_match(gold: Form, answer: Form) -> bool:
     # An equal value under another name is undecided; two equations have no names to drop.
     if kinds != {"equation"}:
         pairs.append((_drop_names(gold), _drop_names(answer)))
-    return any(compare(*pair) or _may_be_converted(*pair) for pair in pairs)
+    return any(_match_or_convert(*pair) for pair in pairs)
 
 
-def _may_be_converted(gold: Form, answer: Form) -> bool:
-    """Return whether two forms are quantities that `compare` leaves undecided, such as `60 s` and `1 min`."""
-    return gold.kind == answer.kind == "quantity" and compare(gold, answer) is None
+def _match_or_convert(gold: Form, answer: Form) -> bool:
+    """Return whether two forms match, or are quantities that `compare` leaves undecided, such as `60 s` and `1 min`."""
+    verdict = compare(gold, answer)
+    are_quantities = gold.kind == answer.kind == "quantity"
+    return are_quantities if verdict is None else verdict
 
 
 _CALENDAR = re.compile(

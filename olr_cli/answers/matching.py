@@ -32,6 +32,7 @@ from olr_cli.answers.other_readings import (
 )
 from olr_cli.answers.reading import (
     CONTRADICTION,
+    ORDER_SIGN,
     TOO_MANY_DIGITS,
     Leaf,
     NeedsAlgebra,
@@ -305,10 +306,9 @@ def _are_joined_by_other_words(gold: str, answer: str) -> bool:
 
 def _joint_of_commas(text: str) -> set[str]:
     """Return {"and"} if a text has a comma and several inequalities, as in `x > 0, x < 2`, otherwise an empty set."""
-    return {"and"} if len(_INEQUALITY.findall(text)) > 1 and "," in text else set()
+    return {"and"} if len(ORDER_SIGN.findall(text)) > 1 and "," in text else set()
 
 
-_INEQUALITY = re.compile(r"[<>]|\\(?:[lg][et]|ne)(?![a-zA-Z])")
 _JOINTS = {
     "and": "and",
     "land": "and",

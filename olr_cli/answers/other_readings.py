@@ -14,6 +14,7 @@ from string import ascii_letters
 from typing import NamedTuple
 
 from olr_cli.answers.guesses import PLAIN_DECIMAL, with_points
+from olr_cli.answers.reading import ORDER_SIGN
 from olr_cli.answers.units import split_unit
 
 # ` by x` in `\text{derivative1 y by x}`, as `tidy` writes dy/dx
@@ -39,7 +40,6 @@ _SET_BUILDER = re.compile(
     r"\\?\{\s*[a-zA-Z]\s*(?:\\in\s*\\mathbb\s*\{?R\}?\s*)?(?:\\mid(?![a-zA-Z])|[|:])(.*?)\\?\}"
 )
 _OR = re.compile(r"\\text\{\s*,?\s*or\s*\}|\bor\b|\\(?:lor|vee|cup)(?![a-zA-Z])")
-_ORDER = re.compile(r"([<>]|\\(?:[lg][et]|ne)(?![a-zA-Z]))")
 # an order sign, `\notin`, or two memberships, as in `x \in (1,2) or x \in (3,4)`
 _STATEMENT = re.compile(
     r"[<>]|\\(?:[lg][et]|ne|notin)(?![a-zA-Z])|\\in(?![a-zA-Z]).*\\in(?![a-zA-Z])"
@@ -216,7 +216,7 @@ def _as_intervals(text: str) -> str:
         return rf"{_as_intervals(whole)} \setminus {values}"
     builder = _SET_BUILDER.fullmatch(text)
     condition = builder[1].strip() if builder else text
-    if not _ORDER.search(condition):
+    if not ORDER_SIGN.search(condition):
         return text
     if not _OR.search(condition) and _UNEQUAL.search(condition):
         return _without_points(condition) or text
@@ -258,8 +258,8 @@ def _without_points(condition: str) -> str | None:
     letters = set(exclusions[::2])
     # In `x \ne 1, x < 3`, the inequality comes after a point.
     parts = [first, *chain.from_iterable(map(_AND.split, exclusions[1::2]))]
-    inequalities = ", ".join(part.strip() for part in parts if _ORDER.search(part))
-    points = ",".join(part.strip() for part in parts[1:] if not _ORDER.search(part))
+    inequalities = ", ".join(part.strip() for part in parts if ORDER_SIGN.search(part))
+    points = ",".join(part.strip() for part in parts[1:] if not ORDER_SIGN.search(part))
     if len(letters) > 1 or (
         inequalities and letters.isdisjoint(_VARIABLE.findall(inequalities))
     ):
@@ -294,7 +294,7 @@ def _as_interval(text: str) -> tuple[str, str]:
     left_side, _, value = text.partition("=")
     if _VARIABLE.fullmatch(letter := left_side.strip()):
         return letter, rf"\{{{value}\}}"
-    terms = [term.strip() for term in _ORDER.split(text)]
+    terms = [term.strip() for term in ORDER_SIGN.split(text)]
     if len(terms) == 1:
         return "", text if text[:1] in ("(", "[") else ""
     # `-1 < x < 2` has two inequalities, with x on the right and on the left.
@@ -357,7 +357,7 @@ def _in_one_line(inequalities: Sequence[str]) -> str | None:
     Return None if the inequalities are anything else.
     """
     bounds = [
-        _bound(*(part.strip() for part in (*_ORDER.split(inequality), "", "")[:3]))
+        _bound(*(part.strip() for part in (*ORDER_SIGN.split(inequality), "", "")[:3]))
         for inequality in inequalities
     ]
     lower, upper = sorted(bounds, key=lambda bound: bound.is_upper)

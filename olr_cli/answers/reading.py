@@ -253,7 +253,9 @@ _TOKEN = re.compile(
 _CONDITION = re.compile(
     r"(?:\\text\{\s*)?\(?\s*(?:(?:where|for|with|when|if)\b.*|[a-zA-Z]\s*\\in\s*\\mathbb\s*\{?[NZRQC]\}?(?:\^\S+)?\s*\)?)(?:\s*\})?"
 )
-_INEQUALITY = re.compile(r"[<>]|\\(?:le|ge|ne|lt|gt)(?![a-zA-Z])")
+ORDER_SIGN = re.compile(r"([<>]|\\(?:[lg][et]|ne)(?![a-zA-Z]))")
+"""Signs of inequalities. The group keeps them among the parts when a text is split."""
+
 _PART_OF_REALS = re.compile(r"\\mathbb\s*\{?[NZQ]")
 _MOST_SIGNS = 5
 """Most `±` signs in a tuple: n signs stand for 2^n tuples."""
@@ -301,7 +303,7 @@ def _is_declaration(item: str, first: str) -> bool:
 
     For `x < 3, x \in \mathbb{Z}` the result is False, because the second item changes the solutions.
     """
-    restricts = _INEQUALITY.search(first) and _PART_OF_REALS.search(item)
+    restricts = ORDER_SIGN.search(first) and _PART_OF_REALS.search(item)
     return _CONDITION.fullmatch(item) is not None and not restricts
 
 

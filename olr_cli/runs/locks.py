@@ -19,7 +19,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from olr_cli.errors import UserError
-from olr_cli.files import regular, sweep, writing
+from olr_cli.files import not_made, regular, sweep, writing
 
 LOCK = ".lock"
 """Name of the lock file in a folder."""
@@ -121,7 +121,7 @@ def _locked(path: Path, *, make: bool) -> FileLock:
                 "choose"
                 " another folder, on a local disk, and copy the folder when the command has ended",
             ) from None
-    raise UserError(f"{path} cannot be made", "choose another folder")
+    raise not_made(path)
 
 
 def is_held(path: Path) -> bool:

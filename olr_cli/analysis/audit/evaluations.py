@@ -10,7 +10,12 @@ from string import ascii_uppercase
 
 import polars as pl
 
-from olr_cli.analysis.histories import RolloutHistory, log_history, log_recipe
+from olr_cli.analysis.histories import (
+    RolloutHistory,
+    columns_of_no_log,
+    log_history,
+    log_recipe,
+)
 from olr_cli.data.log_files import common_place
 from olr_cli.data.logs import RolloutLog
 from olr_cli.errors import UserError, at
@@ -55,7 +60,7 @@ def evaluations_among(
             "audit the two apart",
         )
     if at_places and columns:
-        raise UserError("only logs have columns to name", "leave it out", "columns")
+        raise columns_of_no_log()
     if benchmark is not None and not at_places:
         raise UserError("only evaluations have benchmarks", "leave it out", "benchmark")
     folders = chain.from_iterable(at_places.values())
